@@ -1,0 +1,101 @@
+//! Findings: what was noticed, how bad it is, and what to type instead.
+
+use serde::Serialize;
+
+/// How much a finding matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Worth knowing; the program gets what was asked for.
+    Info,
+    /// The program gets something else than somebody asked for.
+    Warning,
+    /// The container is refused.
+    Error,
+}
+
+impl Severity {
+    /// The lower-case tag that reports print.
+    pub fn tag(self) -> &'static str {
+        match self {
+            Severity::Info => "info",
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        }
+    }
+}
+
+macro_rules! codes {
+    ($($variant:ident $name:literal $meaning:literal,)*) => {
+        /// What was found. Each code has a page (`cudaview explain CODE`) and is stable.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+        #[serde(rename_all = "kebab-case")]
+        pub enum Code {
+            $(#[doc = $meaning] $variant,)*
+        }
+
+        impl Code {
+            /// Every code, in the order of the documentation.
+            pub const ALL: &'static [Code] = &[$(Code::$variant,)*];
+
+            /// The name that users see and type.
+            pub fn name(self) -> &'static str {
+                match self { $(Code::$variant => $name,)* }
+            }
+
+            /// One sentence on what it means.
+            pub fn meaning(self) -> &'static str {
+                match self { $(Code::$variant => $meaning,)* }
+            }
+        }
+    };
+}
+
+codes! {
+    OverrideMatchesNothing "override-matches-nothing" "CUDA_VISIBLE_DEVICES names none of the granted GPUs",
+    OverrideExceedsGrant "override-exceeds-grant" "CUDA_VISIBLE_DEVICES names GPUs that were not granted; they were left out",
+    HostIndexOverride "host-index-override" "CUDA_VISIBLE_DEVICES holds host numbers; they were renumbered",
+    AmbiguousIndex "ambiguous-index" "a number means one GPU on the host and another inside; the inside one was taken",
+    DuplicateEntries "duplicate-entries" "CUDA_VISIBLE_DEVICES names a GPU twice, for which CUDA would show none; the repeat was dropped",
+    NotACudaValue "not-a-cuda-value" "all is no value of CUDA_VISIBLE_DEVICES; CUDA would show no GPU",
+    MalformedValue "malformed-value" "CUDA_VISIBLE_DEVICES holds quotes or trailing characters that CUDA ignores or trips over",
+    DisabledByOverride "disabled-by-override" "CUDA_VISIBLE_DEVICES hides every GPU, and was left as it is",
+    ImageDefaultYields "image-default-yields" "the image's own CUDA_VISIBLE_DEVICES gave way to what was typed",
+    ImageRequestIgnored "image-request-ignored" "the image asks for GPUs; an image grants nothing",
+    NothingGranted "nothing-granted" "CUDA_VISIBLE_DEVICES is set, but the container was given no GPU",
+    UnknownDevice "unknown-device" "the selection names a GPU that this host does not have",
+    Withheld "withheld" "granted GPUs that the value leaves out lost their nodes, so that nvidia-smi and CUDA agree",
+    CannotNarrow "cannot-narrow" "the container can open more GPUs than it was given",
+    DeviceOrderChanged "device-order-changed" "with CUDA_DEVICE_ORDER=PCI_BUS_ID cuda:0 may be another card than before",
+    DeviceOrderMixed "device-order-mixed" "models differ and CUDA_DEVICE_ORDER is not PCI_BUS_ID, so nobody can say what an integer means",
+}
+
+/// One thing that was noticed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What.
+    pub code: Code,
+    /// How much it matters.
+    pub severity: Severity,
+    /// One sentence, lower case, no full stop.
+    pub message: String,
+    /// What to type instead, or an empty string.
+    pub hint: String,
+}
+
+impl Finding {
+    /// A finding; `hint` may be empty.
+    pub fn new(code: Code, severity: Severity, message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { code, severity, message: message.into(), hint: hint.into() }
+    }
+}
+
+/// Somebody else's text, quoted and cut at 40 characters: safe for a terminal and for a log.
+pub fn quoted(text: &str) -> String {
+    const LIMIT: usize = 40;
+    if text.chars().count() <= LIMIT {
+        return format!("{text:?}");
+    }
+    let cut: String = text.chars().take(LIMIT).collect();
+    format!("{:?}", cut + "…")
+}

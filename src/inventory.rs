@@ -1,0 +1,236 @@
+//! The host's GPUs as plain data; its JSON is the fixture format and the cache format.
+
+use serde::{Deserialize, Serialize};
+
+use crate::device::{DeviceNumber, GpuUuid, HostIndex, InvalidName, MigUuid, Minor, PciBusId};
+
+/// The version of the inventory's JSON that this program reads and writes.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// The GPUs of a host, in PCI order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Inventory {
+    /// Always [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The driver, such as `550.54.15`; some of CUDA's rules depend on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver_version: Option<String>,
+    /// Where this came from, for people: `nvml`, `procfs`, a file.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub source: String,
+    /// The GPUs, ordered by host index.
+    pub gpus: Vec<Gpu>,
+}
+
+/// One GPU.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Gpu {
+    /// Position in PCI order on the host.
+    pub index: HostIndex,
+    /// The N of its `/dev/nvidiaN`.
+    pub minor: Minor,
+    /// Its UUID.
+    pub uuid: GpuUuid,
+    /// Its PCI address; absent only in hand-made inventories, where `index` alone gives the order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pci_bus_id: Option<PciBusId>,
+    /// The product name.
+    #[serde(default)]
+    pub name: String,
+    /// Streaming multiprocessors: what CUDA's "fastest first" appears to go by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub multiprocessors: Option<u32>,
+    /// Its MIG devices, ordered by GPU instance, then compute instance.
+    #[serde(default)]
+    pub mig: Vec<MigDevice>,
+}
+
+/// One MIG device: a compute instance of a GPU instance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct MigDevice {
+    /// Its UUID.
+    pub uuid: MigUuid,
+    /// GPU instance number.
+    pub gi: u32,
+    /// Compute instance number within the GPU instance.
+    pub ci: u32,
+    /// Its size, such as `3g.20gb`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub profile: String,
+    /// Nodes under `/dev/nvidia-caps` that opening it needs, where they are known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub capability_nodes: Vec<CapabilityNode>,
+}
+
+/// A MIG capability node, such as `/dev/nvidia-caps/nvidia-cap12`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CapabilityNode {
+    /// Absolute path on the host and in the container.
+    pub path: String,
+    /// Its device number.
+    pub number: DeviceNumber,
+}
+
+/// A device of an [`Inventory`]: a full GPU or one of its MIG devices.
+///
+/// Positions, not names; the order of the type is the order of a grant (PCI address, GPU instance, compute instance).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Device {
+    /// Position of the GPU in `Inventory::gpus`.
+    pub gpu: usize,
+    /// Position of the MIG device in `Gpu::mig`; `None` for the full GPU.
+    pub mig: Option<usize>,
+}
+
+/// An inventory that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidInventory {
+    /// Not JSON, or not of the documented form.
+    #[error("not an inventory")]
+    Json(#[from] serde_json::Error),
+    /// Written by another version of this program.
+    #[error("schemaVersion is {0}, this program reads {SCHEMA_VERSION}")]
+    SchemaVersion(u32),
+    /// Two GPUs with one index, minor or UUID, or MIG devices with one UUID.
+    #[error("{0} occurs twice")]
+    Duplicate(String),
+    /// A UUID that is none.
+    #[error(transparent)]
+    Name(#[from] InvalidName),
+}
+
+impl Inventory {
+    /// Reads an inventory from JSON, and puts GPUs and MIG devices in their order.
+    ///
+    /// # Errors
+    /// [`InvalidInventory`] where the text is not an inventory, or contradicts itself.
+    pub fn from_json(text: &[u8]) -> Result<Self, InvalidInventory> {
+        let mut inventory: Self = serde_json::from_slice(text)?;
+        if inventory.schema_version != SCHEMA_VERSION {
+            return Err(InvalidInventory::SchemaVersion(inventory.schema_version));
+        }
+        inventory.gpus.sort_by_key(|gpu| gpu.index);
+        for gpu in &mut inventory.gpus {
+            gpu.mig.sort_by_key(|mig| (mig.gi, mig.ci));
+        }
+        inventory.check_unique()?;
+        Ok(inventory)
+    }
+
+    /// An inventory of no GPUs.
+    pub fn empty(source: &str) -> Self {
+        Self { schema_version: SCHEMA_VERSION, driver_version: None, source: source.to_owned(), gpus: Vec::new() }
+    }
+
+    fn check_unique(&self) -> Result<(), InvalidInventory> {
+        let mut names: Vec<String> = Vec::new();
+        for gpu in &self.gpus {
+            names.push(format!("index {}", gpu.index));
+            names.push(format!("minor {}", gpu.minor));
+            names.push(gpu.uuid.to_string());
+            names.extend(gpu.mig.iter().map(|mig| mig.uuid.to_string()));
+        }
+        names.sort_unstable();
+        match names.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => Err(InvalidInventory::Duplicate(pair[0].clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Every device that can be granted: MIG devices in place of a GPU that has some.
+    pub fn all_devices(&self) -> Vec<Device> {
+        (0..self.gpus.len()).flat_map(|gpu| self.devices_of(gpu)).collect()
+    }
+
+    /// What granting the GPU at this position grants: its MIG devices where it has some, else itself.
+    pub fn devices_of(&self, gpu: usize) -> Vec<Device> {
+        let migs = self.gpus.get(gpu).map_or(0, |gpu| gpu.mig.len());
+        if migs == 0 {
+            return vec![Device { gpu, mig: None }];
+        }
+        (0..migs).map(|mig| Device { gpu, mig: Some(mig) }).collect()
+    }
+
+    /// The GPU that a device is, or is a part of.
+    ///
+    /// A [`Device`] belongs to the inventory that made it; with another one this panics.
+    pub fn gpu(&self, device: Device) -> &Gpu {
+        &self.gpus[device.gpu]
+    }
+
+    /// The MIG device, if it is one.
+    pub fn mig(&self, device: Device) -> Option<&MigDevice> {
+        device.mig.map(|mig| &self.gpus[device.gpu].mig[mig])
+    }
+
+    /// The name that works everywhere: a MIG UUID for a MIG device, else the GPU's.
+    pub fn uuid(&self, device: Device) -> &str {
+        self.mig(device).map_or_else(|| self.gpu(device).uuid.as_str(), |mig| mig.uuid.as_str())
+    }
+
+    /// As [`Inventory::uuid`], cut to `GPU-` or `MIG-` and eight characters.
+    pub fn short_uuid(&self, device: Device) -> &str {
+        self.mig(device).map_or_else(|| self.gpu(device).uuid.short(), |mig| mig.uuid.short())
+    }
+
+    /// How a person names it on the host: `3`, or `0:1` for the second MIG device of GPU 0 (NVIDIA's own form).
+    pub fn host_label(&self, device: Device) -> String {
+        let index = self.gpu(device).index;
+        device.mig.map_or_else(|| index.to_string(), |mig| format!("{index}:{mig}"))
+    }
+
+    /// The device with this full UUID.
+    pub fn by_uuid(&self, uuid: &str) -> Option<Device> {
+        self.gpus.iter().enumerate().find_map(|(gpu, candidate)| {
+            if candidate.uuid.as_str() == uuid {
+                return Some(Device { gpu, mig: None });
+            }
+            let mig = candidate.mig.iter().position(|mig| mig.uuid.as_str() == uuid)?;
+            Some(Device { gpu, mig: Some(mig) })
+        })
+    }
+
+    /// Position of the GPU with this host index.
+    pub fn position_of_index(&self, index: u32) -> Option<usize> {
+        self.gpus.iter().position(|gpu| gpu.index.0 == index)
+    }
+
+    /// Position of the GPU with this minor.
+    pub fn position_of_minor(&self, minor: Minor) -> Option<usize> {
+        self.gpus.iter().position(|gpu| gpu.minor == minor)
+    }
+
+    /// Whether these devices are of more than one model, so that CUDA's own order may differ from PCI order.
+    pub fn models_differ(&self, devices: &[Device]) -> bool {
+        devices.windows(2).any(|pair| self.gpu(pair[0]).name != self.gpu(pair[1]).name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TWO: &str = r#"{"schemaVersion":1,"gpus":[
+        {"index":1,"minor":0,"uuid":"GPU-b","mig":[{"uuid":"MIG-2","gi":2,"ci":0},{"uuid":"MIG-1","gi":1,"ci":0}]},
+        {"index":0,"minor":1,"uuid":"GPU-a"}]}"#;
+
+    #[test]
+    fn devices_come_in_pci_order_then_by_instance() {
+        let inventory = Inventory::from_json(TWO.as_bytes()).expect("a good inventory");
+        let names: Vec<&str> = inventory.all_devices().into_iter().map(|d| inventory.uuid(d)).collect();
+        assert_eq!(names, ["GPU-a", "MIG-1", "MIG-2"]);
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        let twice = TWO.replace("GPU-b", "GPU-a");
+        assert!(matches!(Inventory::from_json(twice.as_bytes()), Err(InvalidInventory::Duplicate(_))));
+        let later = TWO.replace(r#""schemaVersion":1"#, r#""schemaVersion":2"#);
+        assert!(matches!(Inventory::from_json(later.as_bytes()), Err(InvalidInventory::SchemaVersion(2))));
+        assert!(matches!(Inventory::from_json(b"{"), Err(InvalidInventory::Json(_))));
+    }
+}

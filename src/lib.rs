@@ -1,0 +1,8 @@
+//! cudaview makes the GPU numbers inside a container mean one thing.
+
+pub mod device;
+pub mod exit;
+pub mod finding;
+pub mod inventory;
+pub mod node;
+pub mod sys;

@@ -1,0 +1,68 @@
+//! A device node that a container is to have: path and number, always with mode 0666 and owner 0:0.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::device::DeviceNumber;
+
+/// Mode of every node that we plan; written always, since crun makes a node without a mode with 000.
+pub const NODE_MODE: u32 = 0o666;
+
+/// A character device node, as it shall be in the container.
+///
+/// Its text form, `PATH=MAJOR:MINOR`, is what the hook gets as an argument.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DeviceNode {
+    /// Absolute path in the container, under `/dev/`.
+    pub path: String,
+    /// What the node is; the path is only its name.
+    pub number: DeviceNumber,
+}
+
+impl DeviceNode {
+    /// The node of a GPU at its usual place.
+    pub fn gpu(minor: crate::device::Minor) -> Self {
+        Self { path: format!("/dev/nvidia{minor}"), number: DeviceNumber::gpu(minor) }
+    }
+}
+
+impl fmt::Display for DeviceNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.path, self.number)
+    }
+}
+
+/// A text that is no device node.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a device node (/dev/NAME=MAJOR:MINOR)")]
+pub struct InvalidNode(String);
+
+impl FromStr for DeviceNode {
+    type Err = InvalidNode;
+
+    fn from_str(text: &str) -> Result<Self, InvalidNode> {
+        let parse = || {
+            let (path, number) = text.rsplit_once('=')?;
+            let (major, minor) = number.split_once(':')?;
+            let components_are_plain = path.strip_prefix("/dev/")?.split('/').all(|c| !matches!(c, "" | "." | ".."));
+            let number = DeviceNumber { major: major.parse().ok()?, minor: minor.parse().ok()? };
+            components_are_plain.then(|| Self { path: path.to_owned(), number })
+        };
+        parse().ok_or_else(|| InvalidNode(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_form_reads_back() {
+        let node = DeviceNode::gpu(crate::device::Minor(3));
+        assert_eq!(node.to_string(), "/dev/nvidia3=195:3");
+        assert_eq!(node.to_string().parse(), Ok(node));
+        for bad in ["", "/dev/=1:2", "/dev/../x=1:2", "/etc/x=1:2", "/dev/a//b=1:2", "/dev/x=1", "/dev/x=a:b"] {
+            assert!(bad.parse::<DeviceNode>().is_err(), "{bad:?}");
+        }
+    }
+}
