@@ -9,7 +9,7 @@ pub const SCHEMA_VERSION: u32 = 1;
 
 /// The GPUs of a host, in PCI order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Inventory {
     /// Always [`SCHEMA_VERSION`].
     pub schema_version: u32,
@@ -25,7 +25,7 @@ pub struct Inventory {
 
 /// One GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Gpu {
     /// Position in PCI order on the host.
     pub index: HostIndex,
@@ -42,6 +42,9 @@ pub struct Gpu {
     /// Streaming multiprocessors: what CUDA's "fastest first" appears to go by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub multiprocessors: Option<u32>,
+    /// MIG mode is on. A GPU in that mode without MIG devices shows nothing to CUDA.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub mig_enabled: bool,
     /// Its MIG devices, ordered by GPU instance, then compute instance.
     #[serde(default)]
     pub mig: Vec<MigDevice>,
@@ -49,8 +52,11 @@ pub struct Gpu {
 
 /// One MIG device: a compute instance of a GPU instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct MigDevice {
+    /// NVML's index of it on its GPU, the m of `g:m`; the position where it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<u32>,
     /// Its UUID.
     pub uuid: MigUuid,
     /// GPU instance number.
@@ -67,7 +73,7 @@ pub struct MigDevice {
 
 /// A MIG capability node, such as `/dev/nvidia-caps/nvidia-cap12`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct CapabilityNode {
     /// Absolute path on the host and in the container.
     pub path: String,
@@ -146,13 +152,13 @@ impl Inventory {
         (0..self.gpus.len()).flat_map(|gpu| self.devices_of(gpu)).collect()
     }
 
-    /// What granting the GPU at this position grants: its MIG devices where it has some, else itself.
+    /// What granting the GPU at this position grants: its MIG devices in MIG mode (perhaps none), else itself.
     pub fn devices_of(&self, gpu: usize) -> Vec<Device> {
-        let migs = self.gpus.get(gpu).map_or(0, |gpu| gpu.mig.len());
-        if migs == 0 {
+        let Some(found) = self.gpus.get(gpu) else { return Vec::new() };
+        if found.mig.is_empty() && !found.mig_enabled {
             return vec![Device { gpu, mig: None }];
         }
-        (0..migs).map(|mig| Device { gpu, mig: Some(mig) }).collect()
+        (0..found.mig.len()).map(|mig| Device { gpu, mig: Some(mig) }).collect()
     }
 
     /// The GPU that a device is, or is a part of.
@@ -180,7 +186,10 @@ impl Inventory {
     /// How a person names it on the host: `3`, or `0:1` for the second MIG device of GPU 0 (NVIDIA's own form).
     pub fn host_label(&self, device: Device) -> String {
         let index = self.gpu(device).index;
-        device.mig.map_or_else(|| index.to_string(), |mig| format!("{index}:{mig}"))
+        self.mig(device).map_or_else(
+            || index.to_string(),
+            |mig| format!("{index}:{}", mig.index.unwrap_or(device.mig.map_or(0, |m| u32::try_from(m).unwrap_or(0)))),
+        )
     }
 
     /// The device with this full UUID.

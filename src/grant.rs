@@ -1,0 +1,176 @@
+//! The grant: which devices a container is entitled to, and who says so.
+//!
+//! The environment may narrow or reorder a grant. It never widens one.
+
+use crate::config::{Base, BaseWord, Config, ImageRequest, UnknownRequest};
+use crate::finding::{Code, Finding, Severity, quoted};
+use crate::inventory::{Device, Inventory};
+use crate::provenance::Provenance;
+use crate::request::{DeviceRequest, Selection, Source, parse_visible_devices};
+
+/// What was asked for, and how well it is proven.
+#[derive(Clone, Debug)]
+pub struct Asked<'a> {
+    /// What the operator asked the engine for, proven by what an image cannot write.
+    pub requests: &'a [DeviceRequest],
+    /// `NVIDIA_VISIBLE_DEVICES` as the image or the user set it (not what `--gpus` made the engine append).
+    pub visible_devices: Option<&'a str>,
+    /// Who set it.
+    pub visible_devices_from: Provenance,
+    /// Whether this runtime was named for the container, as opposed to being the engine's default; `None` is unknown.
+    pub runtime_named: Option<bool>,
+    /// Why the engine's record of the request cannot be read although it must exist.
+    pub unreadable: Option<&'a str>,
+}
+
+/// The devices that a container is entitled to.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own, not a state")]
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Grant {
+    /// The devices, in PCI order: `G` of the rules.
+    pub devices: Vec<Device>,
+    /// An operator chose them.
+    pub explicit: bool,
+    /// The choice named no particular GPU (`all`, or a count).
+    pub broad: bool,
+    /// The requests that counted.
+    pub requests: Vec<DeviceRequest>,
+    /// The image asked, and got nothing for it.
+    pub image_request_ignored: bool,
+    /// The container must not start.
+    pub refused: bool,
+    /// What was noticed.
+    pub findings: Vec<Finding>,
+}
+
+/// Works out the grant.
+pub fn grant(inventory: &Inventory, asked: &Asked<'_>, config: &Config) -> Grant {
+    let mut out = Grant::default();
+    if let Some(reason) = asked.unreadable {
+        out.refuse(
+            Code::UnknownDevice,
+            format!("the engine's record of the GPU request cannot be read: {reason}"),
+            "see that cudaview-runtime runs as root, and that the engine's data directory is where it was",
+        );
+        return out;
+    }
+    choose_requests(asked, config, &mut out);
+    out.explicit = !out.requests.is_empty() && out.requests.iter().all(|request| request.source != Source::Image);
+    out.broad = out.requests.iter().any(|request| request.selection.is_broad());
+    let mut unknown = Vec::new();
+    for request in &out.requests {
+        let resolved = request.selection.resolve(inventory);
+        out.devices.extend(resolved.devices);
+        unknown.extend(resolved.unknown);
+    }
+    out.devices.sort_unstable();
+    out.devices.dedup();
+    if !unknown.is_empty() {
+        refuse_unknown(inventory, &unknown, &mut out);
+        return out;
+    }
+    limit(inventory, config, &mut out);
+    out
+}
+
+/// Steps (a) to (c): proven requests, else a proven user's variable, else the policy's base.
+fn choose_requests(asked: &Asked<'_>, config: &Config, out: &mut Grant) {
+    out.requests = asked.requests.iter().filter(|request| !request.selection.is_nothing()).cloned().collect();
+    if !out.requests.is_empty() {
+        return;
+    }
+    if let Some(value) = asked.visible_devices {
+        let selection = parse_visible_devices(value);
+        let counts_as_user = match asked.visible_devices_from {
+            Provenance::User | Provenance::Exec => true,
+            Provenance::Unknown => config.grant.unknown_request == UnknownRequest::User,
+            Provenance::Image | Provenance::Unset => false,
+        };
+        if counts_as_user {
+            // A proven user's `none` ends the search too.
+            if !selection.is_nothing() {
+                out.requests.push(DeviceRequest { source: Source::User, selection });
+            }
+            return;
+        }
+        if !selection.is_nothing() {
+            image_request(value, selection, asked, config, out);
+            if out.refused || !out.requests.is_empty() {
+                return;
+            }
+        }
+    }
+    let selection = match &config.grant.base {
+        Base::Word(BaseWord::None) => return,
+        Base::Word(BaseWord::All) => Selection::All,
+        Base::Devices(names) if names.is_empty() => return,
+        Base::Devices(names) => Selection::Names(names.clone()),
+    };
+    out.image_request_ignored = false;
+    out.findings.retain(|finding| finding.code != Code::ImageRequestIgnored);
+    out.requests.push(DeviceRequest { source: Source::Policy, selection });
+}
+
+fn image_request(value: &str, selection: Selection, asked: &Asked<'_>, config: &Config, out: &mut Grant) {
+    let asker = if asked.visible_devices_from == Provenance::Image { "the image" } else { "a value of unknown origin" };
+    let message = format!("{asker} asks for GPUs (NVIDIA_VISIBLE_DEVICES={}), and nobody else does", quoted(value));
+    let refuse = match config.grant.image_request {
+        ImageRequest::Honour => {
+            out.requests.push(DeviceRequest { source: Source::Image, selection });
+            return;
+        }
+        ImageRequest::Ignore => false,
+        ImageRequest::Refuse => true,
+        ImageRequest::Auto => asked.runtime_named == Some(true) && !config.grant.grants_unasked(),
+    };
+    if refuse {
+        let hint = "to give it GPUs, --gpus all; to run without, leave --runtime out";
+        out.refuse(Code::ImageRequestIgnored, message, hint);
+    } else {
+        out.image_request_ignored = true;
+        let hint = "to give it GPUs, --gpus all";
+        out.findings.push(Finding::new(Code::ImageRequestIgnored, Severity::Info, message, hint));
+    }
+}
+
+impl Grant {
+    fn refuse(&mut self, code: Code, message: impl Into<String>, hint: &str) {
+        self.refused = true;
+        self.findings.push(Finding::new(code, Severity::Error, message, hint));
+    }
+}
+
+fn refuse_unknown(inventory: &Inventory, unknown: &[String], out: &mut Grant) {
+    let names: Vec<String> = unknown.iter().map(|name| quoted(name)).collect();
+    let host = match inventory.gpus.as_slice() {
+        [] => "this host has no GPU that cudaview can see".to_owned(),
+        [only] => format!("this host has one GPU, {}", only.index),
+        [first, .., last] => format!("this host has GPUs {} to {}", first.index, last.index),
+    };
+    out.devices.clear();
+    out.refuse(
+        Code::UnknownDevice,
+        format!("no such GPU: {}; {host}", names.join(", ")),
+        "cudaview inventory lists the GPUs and their names",
+    );
+}
+
+/// `[limit]` cuts last, whoever asked.
+fn limit(inventory: &Inventory, config: &Config, out: &mut Grant) {
+    let before = out.devices.clone();
+    let never = Selection::Names(config.limit.never.clone()).resolve(inventory).devices;
+    out.devices.retain(|device| !never.contains(device));
+    if let Some(most) = config.limit.max_devices {
+        out.devices.truncate(usize::try_from(most).unwrap_or(usize::MAX));
+    }
+    let cut: Vec<String> =
+        before.iter().filter(|d| !out.devices.contains(d)).map(|d| inventory.host_label(*d)).collect();
+    if !cut.is_empty() {
+        out.findings.push(Finding::new(
+            Code::Withheld,
+            Severity::Warning,
+            format!("[limit] of the configuration withholds host GPU {}", cut.join(",")),
+            "ask the operator of this host",
+        ));
+    }
+}

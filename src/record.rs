@@ -1,0 +1,140 @@
+//! The record: what exec, the hook and a second door need to know of an earlier decision.
+//!
+//! It travels as an argument of our own createRuntime hook entry in the bundle's `config.json`.
+//! An image cannot add hooks; annotations can come from an image on older podman, so they are not used.
+
+use serde::{Deserialize, Serialize};
+
+use crate::inventory::{Device, Gpu, Inventory, SCHEMA_VERSION};
+use crate::provenance::Provenance;
+
+/// The version of the record that this program writes; it reads no other.
+const VERSION: u32 = 1;
+
+/// The variables that cudaview reads and writes.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Variables {
+    /// `CUDA_VISIBLE_DEVICES`.
+    #[serde(rename = "cvd", default, skip_serializing_if = "Option::is_none")]
+    pub visible_devices: Option<String>,
+    /// `CUDA_DEVICE_ORDER`.
+    #[serde(rename = "order", default, skip_serializing_if = "Option::is_none")]
+    pub device_order: Option<String>,
+    /// `NVIDIA_VISIBLE_DEVICES`.
+    #[serde(rename = "nvd", default, skip_serializing_if = "Option::is_none")]
+    pub nvidia_visible_devices: Option<String>,
+    /// `CUDAVIEW_HOST_GPUS`.
+    #[serde(rename = "trace", default, skip_serializing_if = "Option::is_none")]
+    pub host_gpus: Option<String>,
+}
+
+impl Variables {
+    /// The names, in the order of the fields.
+    pub const NAMES: [&'static str; 4] =
+        ["CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES", "CUDAVIEW_HOST_GPUS"];
+
+    /// The values, in the order of [`Variables::NAMES`].
+    pub fn values(&self) -> [Option<&str>; 4] {
+        [&self.visible_devices, &self.device_order, &self.nvidia_visible_devices, &self.host_gpus]
+            .map(|value| value.as_deref())
+    }
+
+    /// Reads them through a look-up by name.
+    pub fn collect<'a>(look_up: impl Fn(&str) -> Option<&'a str>) -> Self {
+        let get = |name| look_up(name).map(str::to_owned);
+        Self {
+            visible_devices: get(Self::NAMES[0]),
+            device_order: get(Self::NAMES[1]),
+            nvidia_visible_devices: get(Self::NAMES[2]),
+            host_gpus: get(Self::NAMES[3]),
+        }
+    }
+}
+
+/// What was decided for a container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Record {
+    /// Always 1.
+    pub version: u32,
+    /// The variables before the first door touched them.
+    pub original: Variables,
+    /// Who had set `CUDA_VISIBLE_DEVICES`.
+    pub provenance: Provenance,
+    /// The variables as the program in the container gets them.
+    pub emitted: Variables,
+    /// UUIDs of the grant, in PCI order.
+    pub granted: Vec<String>,
+    /// An operator chose the grant.
+    pub explicit: bool,
+    /// UUIDs of the devices that stayed, in PCI order.
+    pub kept: Vec<String>,
+    /// UUIDs of what the container can open, in PCI order.
+    pub openable: Vec<String>,
+    /// The driver, on which CUDA's rules depend.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver_version: Option<String>,
+    /// The GPUs that the UUIDs belong to, so that exec needs no inventory.
+    pub gpus: Vec<Gpu>,
+}
+
+impl Record {
+    /// A record of devices of this inventory.
+    pub fn new(inventory: &Inventory, decided: Decided<'_>) -> Self {
+        let uuids = |devices: &[Device]| devices.iter().map(|d| inventory.uuid(*d).to_owned()).collect();
+        let concerned = |gpu: usize| decided.granted.iter().chain(decided.openable).any(|device| device.gpu == gpu);
+        Self {
+            version: VERSION,
+            original: decided.original,
+            provenance: decided.provenance,
+            emitted: decided.emitted,
+            granted: uuids(decided.granted),
+            explicit: decided.explicit,
+            kept: uuids(decided.kept),
+            openable: uuids(decided.openable),
+            driver_version: inventory.driver_version.clone(),
+            gpus: (0..inventory.gpus.len()).filter(|gpu| concerned(*gpu)).map(|g| inventory.gpus[g].clone()).collect(),
+        }
+    }
+
+    /// Reads a record; `None` for anything else, another version included.
+    pub fn parse(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok().filter(|record: &Self| record.version == VERSION)
+    }
+
+    /// The container's part of the host.
+    pub fn inventory(&self) -> Inventory {
+        Inventory {
+            schema_version: SCHEMA_VERSION,
+            driver_version: self.driver_version.clone(),
+            source: "record".to_owned(),
+            gpus: self.gpus.clone(),
+        }
+    }
+}
+
+/// What [`Record::new`] takes.
+#[derive(Debug)]
+pub struct Decided<'a> {
+    /// The variables as they were.
+    pub original: Variables,
+    /// Who had set `CUDA_VISIBLE_DEVICES`.
+    pub provenance: Provenance,
+    /// The variables as they will be.
+    pub emitted: Variables,
+    /// `G`.
+    pub granted: &'a [Device],
+    /// An operator chose `G`.
+    pub explicit: bool,
+    /// `K`.
+    pub kept: &'a [Device],
+    /// `O`.
+    pub openable: &'a [Device],
+}
+
+/// Devices by UUID; those that the inventory does not have are left out.
+pub fn devices(inventory: &Inventory, uuids: &[String]) -> Vec<Device> {
+    let mut devices: Vec<Device> = uuids.iter().filter_map(|uuid| inventory.by_uuid(uuid)).collect();
+    devices.sort_unstable();
+    devices
+}

@@ -1,0 +1,258 @@
+//! From the container's configuration and the engine's facts to one plain value that the rules can work on.
+
+use crate::config::{Config, Inject};
+use crate::cuda;
+use crate::device::{DeviceNumber, Minor};
+use crate::inventory::{Device, Inventory};
+use crate::provenance::{Engine, EngineFacts, Provenance, Requests, config_value, of_variable};
+use crate::record::{Record, Variables, devices};
+use crate::request::{DeviceRequest, Selection, Source, cdi_selection, count_selection, parse_gpus};
+use crate::spec::{Rule, Spec, allowed};
+
+/// Who puts devices into the container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Injection {
+    /// The engine has done so; we only narrow.
+    Engine,
+    /// NVIDIA's hook or runtime, after us, by `NVIDIA_VISIBLE_DEVICES`.
+    Nvidia,
+    /// We do.
+    Native,
+}
+
+/// What the rules look at, wherever it came from.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own, not a state")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Situation {
+    /// What the operator asked for, proven.
+    pub requests: Vec<DeviceRequest>,
+    /// Why the engine's record of that cannot be read although it must exist.
+    pub unreadable: Option<String>,
+    /// `NVIDIA_VISIBLE_DEVICES` as image or user set it, without what `--gpus` made the engine append.
+    pub visible_devices_request: Option<String>,
+    /// Who set it.
+    pub visible_devices_from: Provenance,
+    /// The variables as the spec has them, or as they were before an earlier door.
+    pub original: Variables,
+    /// The variables as they are in the spec now.
+    pub current: Variables,
+    /// Who set `CUDA_VISIBLE_DEVICES`.
+    pub provenance: Provenance,
+    /// Whether this runtime was named for the container.
+    pub runtime_named: Option<bool>,
+    /// Devices that stay openable whatever is narrowed away.
+    pub openable_anyway: Vec<Device>,
+    /// The rules allow GPUs that have no node, which the container may make.
+    pub wide_rules: bool,
+    /// The operator asked for graphics, display or all capabilities.
+    pub graphics: bool,
+    /// Who injects.
+    pub injection: Injection,
+    /// NVIDIA's hook or runtime runs after us, whether or not we want it to.
+    pub injector_follows: bool,
+    /// An earlier door has decided for this container, and nothing has changed since.
+    pub decided_before: bool,
+}
+
+impl Situation {
+    /// A container that nobody asked anything for.
+    pub fn blank() -> Self {
+        Self {
+            requests: Vec::new(),
+            unreadable: None,
+            visible_devices_request: None,
+            visible_devices_from: Provenance::Unset,
+            original: Variables::default(),
+            current: Variables::default(),
+            provenance: Provenance::Unset,
+            runtime_named: None,
+            openable_anyway: Vec::new(),
+            wide_rules: false,
+            graphics: false,
+            injection: Injection::Native,
+            injector_follows: false,
+            decided_before: false,
+        }
+    }
+}
+
+/// What the host says, gathered before anything is decided.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct HostFacts {
+    /// The low-level runtime is NVIDIA's.
+    pub nvidia_runtime: bool,
+    /// `nvidia-container-cli` is in a system directory, so NVIDIA's hook can work.
+    pub nvidia_cli: bool,
+    /// Device numbers of mounts' sources, by position in `mounts`.
+    pub mount_numbers: Vec<(usize, DeviceNumber)>,
+    /// No device cgroup holds us: a rootless engine.
+    pub rootless: bool,
+}
+
+/// Reads a container's configuration together with what engine and host say about it.
+pub fn from_spec(
+    spec: Spec<'_>,
+    inventory: &Inventory,
+    facts: &EngineFacts,
+    host: &HostFacts,
+    config: &Config,
+) -> Situation {
+    let current = Variables::collect(|name| spec.var(name));
+    let nodes = gpu_nodes(spec, host);
+    let engine_injected = !nodes.is_empty() && !spec.rules().into_iter().any(Rule::allows_everything);
+    let mut out = Situation { original: current.clone(), current, ..Situation::blank() };
+    out.injection = injection(spec, host, config, engine_injected);
+    out.injector_follows = host.nvidia_runtime || spec.has_nvidia_hook();
+    add_openable(spec, inventory, host, &mut out);
+    add_requests(spec, facts, config, engine_injected, &nodes, &mut out);
+    out.visible_devices_request = match facts.engine {
+        Engine::Docker => config_value(facts, Variables::NAMES[2]).map(str::to_owned),
+        _ => out.current.nvidia_visible_devices.clone(),
+    };
+    out.visible_devices_from = of_variable(facts, Variables::NAMES[2], out.visible_devices_request.as_deref());
+    out.provenance = of_variable(facts, Variables::NAMES[0], out.current.visible_devices.as_deref());
+    out.runtime_named = facts.runtime_is_default.map(|is_default| !is_default);
+    if let Some(record) = spec.record() {
+        resume(&record, inventory, &nodes, &mut out);
+    }
+    out
+}
+
+/// Rule 14, a second door: where nothing changed since the first one, its question is asked again.
+fn resume(record: &Record, inventory: &Inventory, nodes: &[Minor], out: &mut Situation) {
+    let granted = devices(inventory, &record.granted);
+    let kept = devices(inventory, &record.kept);
+    let covers = |minor: &Minor| kept.iter().any(|device| inventory.gpu(*device).minor == *minor);
+    let is_whole = granted.len() == record.granted.len() && kept.len() == record.kept.len();
+    let is_current = record.emitted.visible_devices == out.current.visible_devices
+        && record.emitted.device_order == out.current.device_order;
+    // In a privileged container every node is there, whatever was kept.
+    let covered = !out.openable_anyway.is_empty() || nodes.iter().all(covers);
+    if !(is_whole && is_current && covered) {
+        return;
+    }
+    let names = record.granted.clone();
+    out.requests = vec![DeviceRequest { source: Source::Record, selection: Selection::Names(names) }];
+    out.unreadable = None;
+    out.original = record.original.clone();
+    out.provenance = record.provenance;
+    out.decided_before = true;
+}
+
+fn injection(spec: Spec<'_>, host: &HostFacts, config: &Config, engine_injected: bool) -> Injection {
+    match config.inject {
+        Inject::Engine => Injection::Engine,
+        Inject::Nvidia => Injection::Nvidia,
+        Inject::Auto if engine_injected => Injection::Engine,
+        Inject::Auto if host.nvidia_runtime || (spec.has_nvidia_hook() && host.nvidia_cli) => Injection::Nvidia,
+        Inject::Native | Inject::Auto => Injection::Native,
+    }
+}
+
+/// The GPUs whose node the engine put into the spec, as a device or as a bind mount. The number counts, not the path.
+fn gpu_nodes(spec: Spec<'_>, host: &HostFacts) -> Vec<Minor> {
+    let in_devices = spec.nodes().into_iter().map(|node| node.number);
+    let in_mounts = host.mount_numbers.iter().map(|(_, number)| *number);
+    let mut minors: Vec<Minor> = in_devices.chain(in_mounts).filter_map(DeviceNumber::gpu_minor).collect();
+    minors.sort_unstable();
+    minors.dedup();
+    minors
+}
+
+/// What can be opened however much is narrowed: a node that is there, under a rule for more than that node.
+fn add_openable(spec: Spec<'_>, inventory: &Inventory, host: &HostFacts, out: &mut Situation) {
+    let has_host_dev = spec.mounts().iter().any(|mount| mount.bind && matches!(mount.destination, "/dev" | "/dev/"));
+    let nodes: Vec<DeviceNumber> = spec.nodes().into_iter().map(|node| node.number).collect();
+    let wide: Vec<Rule> = spec.rules().into_iter().filter(|rule| rule.single_gpu().is_none()).collect();
+    for (gpu, candidate) in inventory.gpus.iter().enumerate() {
+        let number = DeviceNumber::gpu(candidate.minor);
+        let is_allowed = if host.rootless { has_host_dev } else { allowed(wide.iter().copied(), number) };
+        if !is_allowed {
+            continue;
+        }
+        if has_host_dev || nodes.contains(&number) {
+            out.openable_anyway.extend(inventory.devices_of(gpu));
+        } else {
+            out.wide_rules = true;
+        }
+    }
+}
+
+fn add_requests(
+    spec: Spec<'_>,
+    facts: &EngineFacts,
+    config: &Config,
+    engine_injected: bool,
+    nodes: &[Minor],
+    out: &mut Situation,
+) {
+    match &facts.device_requests {
+        Requests::Known(requests) => {
+            for request in requests {
+                docker_request(request, out);
+            }
+        }
+        Requests::Unknown(reason) if spec.has_nvidia_hook() => out.unreadable = Some(reason.clone()),
+        Requests::Unknown(_) | Requests::NotApplicable => {}
+    }
+    if engine_injected {
+        out.requests.push(DeviceRequest { source: Source::Nodes, selection: Selection::Minors(nodes.to_vec()) });
+    }
+    if config.grant.volume_mounts {
+        volume_mounts(spec, out);
+    }
+    // A hook entry of ours with a selection in it is an operator's hooks.d file.
+    for arguments in spec.our_hooks() {
+        let gpus = crate::argv::option(&arguments, "--gpus").and_then(|text| parse_gpus(text).ok());
+        out.requests.extend(gpus.map(|flag| DeviceRequest { source: Source::Policy, selection: flag.selection }));
+    }
+}
+
+fn docker_request(request: &crate::provenance::DockerDeviceRequest, out: &mut Situation) {
+    if request.driver == "cdi" {
+        let selections = request.device_ids.iter().filter_map(|name| cdi_selection(name));
+        out.requests.extend(selections.map(|selection| DeviceRequest { source: Source::Cdi, selection }));
+        return;
+    }
+    let capabilities: Vec<&str> = request.capabilities.iter().flatten().map(String::as_str).collect();
+    let is_gpu = request.driver == "nvidia" || (request.driver.is_empty() && capabilities.contains(&"gpu"));
+    if !is_gpu {
+        return;
+    }
+    let selection = if request.device_ids.is_empty() {
+        count_selection(request.count)
+    } else {
+        Selection::Names(request.device_ids.clone())
+    };
+    out.graphics |= wants_graphics(capabilities.into_iter());
+    out.requests.push(DeviceRequest { source: Source::Gpus, selection });
+}
+
+/// Whether these driver capabilities reach GPUs by other ways than CUDA (Vulkan, EGL, X).
+pub fn wants_graphics<'a>(mut capabilities: impl Iterator<Item = &'a str>) -> bool {
+    capabilities.any(|capability| matches!(capability, "graphics" | "display" | "all"))
+}
+
+/// The device plugin's channel, which a pod cannot forge: mounts of `/dev/null` named after the devices.
+fn volume_mounts(spec: Spec<'_>, out: &mut Situation) {
+    const DIRECTORY: &str = "/var/run/nvidia-container-devices/";
+    let names: Vec<String> = spec
+        .mounts()
+        .iter()
+        .filter(|mount| mount.source == "/dev/null")
+        .filter_map(|mount| mount.destination.strip_prefix(DIRECTORY))
+        .map(str::to_owned)
+        .collect();
+    if !names.is_empty() {
+        out.requests.push(DeviceRequest { source: Source::VolumeMounts, selection: Selection::Names(names) });
+    }
+}
+
+/// What plain CUDA would show in this container, with the nodes that it would have without cudaview.
+pub fn without_cudaview(inventory: &Inventory, situation: &Situation, granted: &[Device]) -> cuda::Prediction {
+    let mut nodes = [granted, &situation.openable_anyway].concat();
+    nodes.sort_unstable();
+    nodes.dedup();
+    let value = situation.original.visible_devices.as_deref();
+    cuda::predict(inventory, &nodes, value, situation.original.device_order.as_deref())
+}

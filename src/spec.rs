@@ -1,0 +1,347 @@
+//! Narrow, tolerant views of `config.json` and of the process file. Nothing here changes them.
+
+use serde_json::Value;
+
+use crate::device::{DeviceNumber, Minor};
+use crate::record::Record;
+
+/// A file that is JSON and yet no container configuration.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidSpec {
+    /// A member that has another type than the specification gives it.
+    #[error("{pointer} is not {expected}")]
+    Type {
+        /// JSON pointer.
+        pointer: String,
+        /// What it should be.
+        expected: &'static str,
+    },
+    /// An environment entry that is no assignment. Runtimes disagree on what it means.
+    #[error("{pointer} {entry} has no name and value (NAME=VALUE)")]
+    Env {
+        /// JSON pointer.
+        pointer: String,
+        /// The entry, quoted and cut.
+        entry: String,
+    },
+}
+
+/// A container's `config.json` whose members, where we read or write them, have the right types.
+#[derive(Clone, Copy, Debug)]
+pub struct Spec<'a>(&'a Value);
+
+/// A rule of `linux.resources.devices`; `None` is "any".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Allow or deny.
+    pub allow: bool,
+    /// `c`, `b`, or any.
+    pub kind: Option<char>,
+    /// Major number.
+    pub major: Option<u32>,
+    /// Minor number.
+    pub minor: Option<u32>,
+    /// It is about reading and about writing.
+    pub access: (bool, bool),
+}
+
+/// An entry of `linux.devices`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpecNode<'a> {
+    /// Path in the container.
+    pub path: &'a str,
+    /// What it is, for a character device.
+    pub number: DeviceNumber,
+}
+
+/// An entry of `mounts`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mount<'a> {
+    /// Position in the array.
+    pub position: usize,
+    /// Where in the container.
+    pub destination: &'a str,
+    /// From where; empty if absent.
+    pub source: &'a str,
+    /// It is a bind mount.
+    pub bind: bool,
+}
+
+/// Where NVIDIA's hook can stand, and ours.
+const STAGES: [&str; 2] = ["prestart", "createRuntime"];
+
+const NVIDIA_HOOKS: [&str; 2] = ["nvidia-container-runtime-hook", "nvidia-container-toolkit"];
+
+impl<'a> Spec<'a> {
+    /// Checks the members that we read or write.
+    ///
+    /// # Errors
+    /// [`InvalidSpec`] for the first one that is not what the OCI runtime specification says.
+    pub fn new(value: &'a Value) -> Result<Self, InvalidSpec> {
+        let spec = Self(value);
+        expect(value, "", "an object", Value::is_object)?;
+        for object in ["/process", "/root", "/linux", "/linux/resources", "/hooks", "/annotations"] {
+            spec.expect_optional(object, "an object", Value::is_object)?;
+        }
+        for array in ["/linux/devices", "/linux/resources/devices", "/mounts", "/linux/namespaces"] {
+            spec.expect_objects(array)?;
+        }
+        for stage in STAGES {
+            spec.expect_objects(&format!("/hooks/{stage}"))?;
+        }
+        check_env(value.pointer("/process/env"), "/process/env")?;
+        Ok(spec)
+    }
+
+    fn expect_optional(self, pointer: &str, expected: &'static str, is: fn(&Value) -> bool) -> Result<(), InvalidSpec> {
+        match self.0.pointer(pointer) {
+            None | Some(Value::Null) => Ok(()),
+            Some(value) => expect(value, pointer, expected, is),
+        }
+    }
+
+    fn expect_objects(self, pointer: &str) -> Result<(), InvalidSpec> {
+        self.expect_optional(pointer, "an array", Value::is_array)?;
+        for (position, item) in self.array(pointer).iter().enumerate() {
+            expect(item, &format!("{pointer}/{position}"), "an object", Value::is_object)?;
+        }
+        Ok(())
+    }
+
+    fn array(self, pointer: &str) -> &'a [Value] {
+        self.0.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    }
+
+    /// The last value of a variable in `process.env`: the one that both runc and crun give to the program.
+    pub fn var(self, name: &str) -> Option<&'a str> {
+        last_var(self.array("/process/env"), name)
+    }
+
+    /// The rootfs as the file names it.
+    pub fn root_path(self) -> Option<&'a str> {
+        self.0.pointer("/root/path").and_then(Value::as_str)
+    }
+
+    /// A string by JSON pointer.
+    pub fn text(self, pointer: &str) -> Option<&'a str> {
+        self.0.pointer(pointer).and_then(Value::as_str)
+    }
+
+    /// The value itself.
+    pub fn value(self) -> &'a Value {
+        self.0
+    }
+
+    /// Whether the container has a user namespace of its own.
+    pub fn has_user_namespace(self) -> bool {
+        self.array("/linux/namespaces").iter().any(|namespace| namespace["type"] == "user")
+    }
+
+    /// Whether `linux.resources.devices` is there at all; rootless engines leave it out.
+    pub fn has_device_rules(self) -> bool {
+        self.0.pointer("/linux/resources/devices").is_some_and(Value::is_array)
+    }
+
+    /// The character devices of `linux.devices`.
+    pub fn nodes(self) -> Vec<SpecNode<'a>> {
+        self.array("/linux/devices")
+            .iter()
+            .filter_map(|device| {
+                let number = DeviceNumber { major: number(&device["major"])?, minor: number(&device["minor"])? };
+                let is_char = matches!(device["type"].as_str(), Some("c" | "u"));
+                is_char.then_some(())?;
+                Some(SpecNode { path: device["path"].as_str()?, number })
+            })
+            .collect()
+    }
+
+    /// The device rules, in order.
+    pub fn rules(self) -> Vec<Rule> {
+        self.array("/linux/resources/devices").iter().map(rule).collect()
+    }
+
+    /// The mounts.
+    pub fn mounts(self) -> Vec<Mount<'a>> {
+        let text = |value: &'a Value| value.as_str().unwrap_or_default();
+        self.array("/mounts")
+            .iter()
+            .enumerate()
+            .map(|(position, mount)| Mount {
+                position,
+                destination: text(&mount["destination"]),
+                source: text(&mount["source"]),
+                bind: mount["type"] == "bind"
+                    || mount["options"].as_array().is_some_and(|o| o.iter().any(|o| o == "bind" || o == "rbind")),
+            })
+            .collect()
+    }
+
+    /// Whether NVIDIA's hook stands in the spec.
+    pub fn has_nvidia_hook(self) -> bool {
+        self.hooks().any(is_nvidia_hook)
+    }
+
+    /// The arguments of our own hook entries.
+    pub fn our_hooks(self) -> Vec<Vec<&'a str>> {
+        self.hooks().filter(|hook| is_our_hook(hook)).map(hook_args).collect()
+    }
+
+    /// The record of an earlier door.
+    pub fn record(self) -> Option<Record> {
+        let hooks = self.our_hooks();
+        let text = hooks.iter().flatten().find_map(|arg| arg.strip_prefix("--record="))?;
+        Record::parse(text)
+    }
+
+    fn hooks(self) -> impl Iterator<Item = &'a Value> {
+        STAGES.into_iter().flat_map(move |stage| self.array(&format!("/hooks/{stage}")))
+    }
+}
+
+fn expect(value: &Value, pointer: &str, expected: &'static str, is: fn(&Value) -> bool) -> Result<(), InvalidSpec> {
+    let pointer = if pointer.is_empty() { "the file" } else { pointer };
+    if is(value) { Ok(()) } else { Err(InvalidSpec::Type { pointer: pointer.to_owned(), expected }) }
+}
+
+/// Checks an environment: an array of `NAME=VALUE`.
+///
+/// # Errors
+/// [`InvalidSpec`] for the first entry that is none.
+pub fn check_env(env: Option<&Value>, pointer: &str) -> Result<(), InvalidSpec> {
+    let entries = match env {
+        None | Some(Value::Null) => return Ok(()),
+        Some(Value::Array(entries)) => entries,
+        Some(_) => return Err(InvalidSpec::Type { pointer: pointer.to_owned(), expected: "an array" }),
+    };
+    for (position, entry) in entries.iter().enumerate() {
+        let pointer = format!("{pointer}/{position}");
+        let Some(text) = entry.as_str() else { return Err(InvalidSpec::Type { pointer, expected: "a string" }) };
+        if text.find('=').is_none_or(|at| at == 0) || text.contains('\0') {
+            return Err(InvalidSpec::Env { pointer, entry: crate::finding::quoted(text) });
+        }
+    }
+    Ok(())
+}
+
+/// The last value of a variable in a list of entries.
+pub fn last_var<'a>(env: &'a [Value], name: &str) -> Option<&'a str> {
+    env.iter().rev().filter_map(Value::as_str).find_map(|entry| entry.strip_prefix(name)?.strip_prefix('='))
+}
+
+/// A device or rule number; -1 and absence are "any".
+fn number(value: &Value) -> Option<u32> {
+    u32::try_from(value.as_i64()?).ok()
+}
+
+fn rule(value: &Value) -> Rule {
+    // Buildah writes rules without `access`; they mean all of it.
+    let access = value["access"].as_str().filter(|access| !access.is_empty()).unwrap_or("rwm");
+    Rule {
+        allow: value["allow"] == true,
+        kind: value["type"].as_str().and_then(|kind| kind.chars().next()).filter(|kind| *kind != 'a'),
+        major: number(&value["major"]),
+        minor: number(&value["minor"]),
+        access: (access.contains('r'), access.contains('w')),
+    }
+}
+
+impl Rule {
+    fn covers(self, device: DeviceNumber) -> bool {
+        matches!(self.kind, None | Some('c'))
+            && self.major.is_none_or(|major| major == device.major)
+            && self.minor.is_none_or(|minor| minor == device.minor)
+    }
+
+    /// An allow rule for every device there is: a privileged container.
+    pub fn allows_everything(self) -> bool {
+        self.allow && self.kind.is_none() && self.major.is_none() && self.minor.is_none() && self.access == (true, true)
+    }
+
+    /// An allow rule for just one GPU node.
+    pub fn single_gpu(self) -> Option<Minor> {
+        let number = DeviceNumber { major: self.major?, minor: self.minor? };
+        (self.allow && self.kind != Some('b')).then(|| number.gpu_minor()).flatten()
+    }
+}
+
+/// Whether a device may be read and written under these rules. The last rule that covers it decides;
+/// without any, runc and crun deny.
+pub fn allowed(rules: impl IntoIterator<Item = Rule>, device: DeviceNumber) -> bool {
+    let mut access = (false, false);
+    for rule in rules.into_iter().filter(|rule| rule.covers(device)) {
+        if rule.access.0 {
+            access.0 = rule.allow;
+        }
+        if rule.access.1 {
+            access.1 = rule.allow;
+        }
+    }
+    access == (true, true)
+}
+
+fn file_name(path: &Value) -> &str {
+    path.as_str().and_then(|path| path.rsplit('/').next()).unwrap_or_default()
+}
+
+/// Whether a hook entry is NVIDIA's.
+pub fn is_nvidia_hook(hook: &Value) -> bool {
+    NVIDIA_HOOKS.contains(&file_name(&hook["path"]))
+}
+
+/// Whether a hook entry is our own, by its structure.
+pub fn is_our_hook(hook: &Value) -> bool {
+    file_name(&hook["path"]) == "cudaview-hook" && hook_args(hook).get(1) == Some(&"createRuntime")
+}
+
+fn hook_args(hook: &Value) -> Vec<&str> {
+    hook["args"].as_array().map_or_else(Vec::new, |args| args.iter().filter_map(Value::as_str).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const GPU1: DeviceNumber = DeviceNumber { major: 195, minor: 1 };
+
+    fn rules(value: Value) -> bool {
+        let spec = json!({"linux": {"resources": {"devices": value}}});
+        allowed(Spec::new(&spec).expect("spec").rules(), GPU1)
+    }
+
+    #[test]
+    fn rules_are_evaluated_as_runtimes_do() {
+        let deny = json!({"allow": false, "access": "rwm"});
+        let gpu = json!({"allow": true, "type": "c", "major": 195, "minor": 1, "access": "rw"});
+        assert!(!rules(json!([])));
+        assert!(rules(json!([deny, gpu])));
+        assert!(!rules(json!([gpu, deny])));
+        assert!(rules(json!([deny, {"allow": true, "type": "c", "major": 195, "access": "rwm"}])));
+        assert!(rules(json!([deny, {"allow": true, "type": "c", "major": 195, "minor": -1, "access": "rwm"}])));
+        assert!(rules(json!([deny, {"allow": true}])));
+        assert!(!rules(json!([{"allow": true, "type": "c", "major": 195, "minor": 1, "access": "r"}])));
+        assert!(!rules(json!([{"allow": true, "type": "b", "major": 195, "minor": 1, "access": "rw"}])));
+        assert!(rules(json!([{"allow": true, "type": "c", "major": 195, "minor": 1}])));
+    }
+
+    #[test]
+    fn wrong_types_and_entries_are_named() {
+        let text = |value: Value| Spec::new(&value).map(|_| ()).expect_err("invalid").to_string();
+        assert_eq!(text(json!([])), "the file is not an object");
+        assert_eq!(text(json!({"process": {"env": {}}})), "/process/env is not an array");
+        assert_eq!(text(json!({"process": {"env": [1]}})), "/process/env/0 is not a string");
+        assert_eq!(
+            text(json!({"process": {"env": ["A=1", "B"]}})),
+            "/process/env/1 \"B\" has no name and value (NAME=VALUE)"
+        );
+        assert_eq!(text(json!({"linux": {"devices": [1]}})), "/linux/devices/0 is not an object");
+        assert!(Spec::new(&json!({"linux": null, "mounts": null})).is_ok());
+    }
+
+    #[test]
+    fn the_last_of_several_values_counts() {
+        let spec = json!({"process": {"env": ["A=1", "AB=2", "A=", "B=3"]}});
+        let spec = Spec::new(&spec).expect("spec");
+        assert_eq!((spec.var("A"), spec.var("AB"), spec.var("C")), (Some(""), Some("2"), None));
+    }
+}
