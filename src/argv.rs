@@ -1,6 +1,183 @@
-//! The runtime's command line, read and never changed.
+//! The low-level runtime's command line, read as runc and crun read it, and never changed.
+//!
+//! Only the words before the container's id are looked at: a program that is started in a container may well be
+//! called `create`, and its arguments may well say `--bundle`.
 
-/// The value of a long option in a list of arguments: `--name VALUE` or `--name=VALUE`; the last one counts.
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// What the engine wants, as far as it concerns us.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// `create` or `run`: the bundle's `config.json` is about to be used.
+    Create {
+        /// `--bundle`; the working directory where absent.
+        bundle: Option<PathBuf>,
+    },
+    /// `exec`.
+    Exec {
+        /// `--process FILE`; absent when the command stands in the arguments.
+        process: Option<PathBuf>,
+    },
+    /// `update`.
+    Update {
+        /// `--resources FILE`; `-` is standard input.
+        resources: Option<PathBuf>,
+    },
+    /// Anything else: passed on unread.
+    Other,
+}
+
+/// A command line that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invocation {
+    /// The subcommand.
+    pub command: Command,
+    /// The container's id, for the commands that we look at.
+    pub id: Option<OsString>,
+    /// `--log`.
+    pub log: Option<PathBuf>,
+    /// `--log-format json`.
+    pub log_json: bool,
+    /// `--root`.
+    pub root: Option<PathBuf>,
+    /// `--debug`.
+    pub debug: bool,
+}
+
+/// Global options that take a value, of runc and of crun.
+const GLOBAL_VALUES: &[&str] =
+    &["root", "log", "log-format", "log-level", "criu", "rootless", "cgroup-manager", "handler"];
+
+const CREATE_VALUES: &[&str] =
+    &["bundle", "b", "console-socket", "pid-file", "preserve-fds", "config", "f", "pidfd-socket"];
+
+const EXEC_VALUES: &[&str] = &[
+    "process",
+    "p",
+    "console-socket",
+    "pid-file",
+    "preserve-fds",
+    "cwd",
+    "env",
+    "e",
+    "user",
+    "u",
+    "additional-gids",
+    "g",
+    "process-label",
+    "apparmor",
+    "cap",
+    "c",
+    "cgroup",
+    "pidfd-socket",
+];
+
+const UPDATE_VALUES: &[&str] = &[
+    "resources",
+    "r",
+    "blkio-weight",
+    "cpu-period",
+    "cpu-quota",
+    "cpu-burst",
+    "cpu-rt-period",
+    "cpu-rt-runtime",
+    "cpu-share",
+    "cpuset-cpus",
+    "cpuset-mems",
+    "cpu-idle",
+    "kernel-memory",
+    "kernel-memory-tcp",
+    "memory",
+    "memory-reservation",
+    "memory-swap",
+    "pids-limit",
+    "l3-cache-schema",
+    "mem-bw-schema",
+];
+
+/// Reads a command line, the program's own name left out.
+pub fn parse(args: &[OsString]) -> Invocation {
+    let mut words = Words { args, position: 0 };
+    let mut out =
+        Invocation { command: Command::Other, id: None, log: None, log_json: false, root: None, debug: false };
+    while let Some(option) = words.option(GLOBAL_VALUES) {
+        match (option.name, option.value) {
+            (b"root", Some(value)) => out.root = Some(value.into()),
+            (b"log", Some(value)) => out.log = Some(value.into()),
+            (b"log-format", Some(value)) => out.log_json = value == "json",
+            (b"debug", _) => out.debug = true,
+            _ => {}
+        }
+    }
+    match words.next().map(OsStr::as_bytes) {
+        Some(b"create" | b"run") => {
+            let bundle = words.file(CREATE_VALUES, &[b"bundle", b"b"]);
+            out.command = Command::Create { bundle };
+        }
+        Some(b"exec") => {
+            let process = words.file(EXEC_VALUES, &[b"process", b"p"]);
+            out.command = Command::Exec { process };
+        }
+        Some(b"update") => {
+            let resources = words.file(UPDATE_VALUES, &[b"resources", b"r"]);
+            out.command = Command::Update { resources };
+        }
+        _ => return out,
+    }
+    out.id = words.next().map(OsStr::to_owned);
+    out
+}
+
+struct Words<'a> {
+    args: &'a [OsString],
+    position: usize,
+}
+
+struct OptionWord<'a> {
+    name: &'a [u8],
+    value: Option<&'a OsStr>,
+}
+
+impl<'a> Words<'a> {
+    fn next(&mut self) -> Option<&'a OsStr> {
+        let word = self.args.get(self.position)?;
+        self.position += 1;
+        Some(word)
+    }
+
+    /// The next word, if it is an option; `--` ends them. Go's and C's readers take one dash or two.
+    fn option(&mut self, with_value: &[&str]) -> Option<OptionWord<'a>> {
+        let word = self.args.get(self.position)?.as_bytes();
+        let name = word.strip_prefix(b"--").or_else(|| word.strip_prefix(b"-"))?;
+        if name.is_empty() {
+            // `-` alone is an argument; `--` ends the options.
+            self.position += usize::from(word == b"--");
+            return None;
+        }
+        self.position += 1;
+        if let Some(equals) = name.iter().position(|byte| *byte == b'=') {
+            return Some(OptionWord { name: &name[..equals], value: Some(OsStr::from_bytes(&name[equals + 1..])) });
+        }
+        let takes_value = with_value.iter().any(|known| known.as_bytes() == name);
+        let value = if takes_value { self.next() } else { None };
+        Some(OptionWord { name, value })
+    }
+
+    /// Reads a subcommand's options up to the id; the value of the last one that has one of these names.
+    fn file(&mut self, with_value: &[&str], names: &[&[u8]]) -> Option<PathBuf> {
+        let mut found = None;
+        while let Some(option) = self.option(with_value) {
+            if names.contains(&option.name) {
+                found = option.value.map(|value| Path::new(value).to_owned());
+            }
+        }
+        found
+    }
+}
+
+/// The value of a long option in a hook's arguments: `--name VALUE` or `--name=VALUE`; the last one counts.
 pub fn option<'a>(args: &[&'a str], name: &str) -> Option<&'a str> {
     let mut found = None;
     let mut args = args.iter();
@@ -12,4 +189,83 @@ pub fn option<'a>(args: &[&'a str], name: &str) -> Option<&'a str> {
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Invocation {
+        parse(&line.split(' ').map(OsString::from).collect::<Vec<_>>())
+    }
+
+    fn create(bundle: Option<&str>) -> Command {
+        Command::Create { bundle: bundle.map(PathBuf::from) }
+    }
+
+    #[test]
+    fn engines_lines() {
+        let docker =
+            read("--root /run/r/moby --log /b/log.json --log-format json create --bundle /b --pid-file /b/init.pid c1");
+        assert_eq!(docker.command, create(Some("/b")));
+        assert_eq!((docker.id, docker.log, docker.log_json), (Some("c1".into()), Some("/b/log.json".into()), true));
+        let exec =
+            read("--root R --log L --log-format json exec --process /tmp/p --detach --pid-file F c1 create --bundle x");
+        assert_eq!(exec.command, Command::Exec { process: Some("/tmp/p".into()) });
+        assert_eq!(exec.id, Some("c1".into()));
+        let podman = read("--log-format=json --log /l --cgroup-manager disabled create --bundle /u --pid-file /p c2");
+        assert_eq!((podman.command, podman.id), (create(Some("/u")), Some("c2".into())));
+        let update = read("update --resources=/var/tmp/x c3");
+        assert_eq!(
+            (update.command, update.id),
+            (Command::Update { resources: Some("/var/tmp/x".into()) }, Some("c3".into()))
+        );
+    }
+
+    #[test]
+    fn words_that_only_look_like_create() {
+        for line in [
+            "--root create state c",
+            "--log create kill c",
+            "delete create",
+            "state create",
+            "features",
+            "--version",
+            "-v",
+            "start create",
+        ] {
+            assert_eq!(read(line).command, Command::Other, "{line}");
+        }
+        assert_eq!(read("exec c create").command, Command::Exec { process: None });
+        assert_eq!(read("--bundle=create exec c").command, Command::Exec { process: None });
+        assert_eq!(read("--log x create create").id, Some("create".into()));
+        assert_eq!(read("create -- --bundle").id, Some("--bundle".into()));
+    }
+
+    #[test]
+    fn forms_of_an_option() {
+        for line in [
+            "create --bundle /b c",
+            "create --bundle=/b c",
+            "create -b /b c",
+            "create -bundle=/b c",
+            "create -b=/b c",
+            "--debug --systemd-cgroup run -d -b /b c",
+        ] {
+            assert_eq!(read(line).command, create(Some("/b")), "{line}");
+        }
+        assert_eq!(read("create c").command, create(None));
+        assert_eq!(read("create -b /a --bundle /b c").command, create(Some("/b")));
+        assert_eq!(read("exec -p /f -t c").command, Command::Exec { process: Some("/f".into()) });
+        assert_eq!(read("exec --process=/f c").command, Command::Exec { process: Some("/f".into()) });
+        assert!(read("--debug create c").debug);
+    }
+
+    #[test]
+    fn hook_arguments() {
+        let args = ["cudaview-hook", "createRuntime", "--gpus", "all", "--root=/r"];
+        assert_eq!(option(&args, "--gpus"), Some("all"));
+        assert_eq!(option(&args, "--root"), Some("/r"));
+        assert_eq!(option(&args, "--node"), None);
+    }
 }

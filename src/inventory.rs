@@ -42,6 +42,9 @@ pub struct Gpu {
     /// Streaming multiprocessors: what CUDA's "fastest first" appears to go by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub multiprocessors: Option<u32>,
+    /// Numbers of its nodes under `/dev/dri`, where they are known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drm_nodes: Vec<DeviceNumber>,
     /// MIG mode is on. A GPU in that mode without MIG devices shows nothing to CUDA.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub mig_enabled: bool,

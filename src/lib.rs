@@ -4,6 +4,7 @@ pub mod argv;
 pub mod config;
 pub mod cuda;
 pub mod device;
+pub mod edits;
 pub mod exit;
 pub mod finding;
 pub mod grant;

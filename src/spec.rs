@@ -1,5 +1,6 @@
 //! Narrow, tolerant views of `config.json` and of the process file. Nothing here changes them.
 
+use memchr::memmem;
 use serde_json::Value;
 
 use crate::device::{DeviceNumber, Minor};
@@ -65,6 +66,22 @@ pub struct Mount<'a> {
     pub source: &'a str,
     /// It is a bind mount.
     pub bind: bool,
+}
+
+/// Whether the bytes of a `config.json` show any sign of a GPU. Without one the file is not even parsed.
+///
+/// A false alarm costs a parse; a miss would cost a container its GPUs, so the signs are broad: the word nvidia
+/// (paths, hooks, variables, CDI), `CUDA_VISIBLE_DEVICES`, and the device major of NVIDIA under any path.
+pub fn has_gpu_sign(config: &[u8]) -> bool {
+    let any = |needle: &str| memmem::find(config, needle.as_bytes()).is_some();
+    any("nvidia") || any("NVIDIA") || any("CUDA_VISIBLE") || has_nvidia_major(config)
+}
+
+fn has_nvidia_major(config: &[u8]) -> bool {
+    memmem::find_iter(config, b"\"major\"").any(|at| {
+        let rest = config[at + 7..].trim_ascii_start();
+        rest.strip_prefix(b":").is_some_and(|rest| rest.trim_ascii_start().starts_with(b"195"))
+    })
 }
 
 /// Where NVIDIA's hook can stand, and ours.
@@ -255,6 +272,11 @@ impl Rule {
     /// An allow rule for every device there is: a privileged container.
     pub fn allows_everything(self) -> bool {
         self.allow && self.kind.is_none() && self.major.is_none() && self.minor.is_none() && self.access == (true, true)
+    }
+
+    /// An allow rule for just this character device.
+    pub fn is_single(self, device: DeviceNumber) -> bool {
+        self.allow && self.kind != Some('b') && self.major == Some(device.major) && self.minor == Some(device.minor)
     }
 
     /// An allow rule for just one GPU node.
