@@ -1,1 +1,6 @@
 //! The hands: everything that touches the system.
+
+pub mod audit;
+pub mod bundle;
+pub mod report;
+pub mod runtime;

@@ -1,0 +1,74 @@
+//! Where a wrapper's or hook's words go: the runtime's log file and standard error.
+
+use std::io::Write;
+use std::path::Path;
+use std::time::SystemTime;
+
+use serde_json::json;
+
+/// Where the engine wants the runtime's words.
+#[derive(Clone, Debug, Default)]
+pub struct Channel<'a> {
+    /// `--log`.
+    pub log: Option<&'a Path>,
+    /// `--log-format json`.
+    pub json: bool,
+}
+
+/// The current time in RFC 3339; Docker reads no other form.
+pub fn now() -> String {
+    humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
+}
+
+/// Says why the operation failed: once to the log, which engines read, and once to standard error, which people read.
+/// A failure to say it is not a reason to fail differently.
+pub fn failure(channel: &Channel<'_>, text: &str) {
+    append(channel, "error", text);
+    // Neither a closed nor a full standard error may change how this ends.
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Writes to the log alone.
+pub fn append(channel: &Channel<'_>, level: &str, text: &str) {
+    let Some(path) = channel.log else { return };
+    let line = if channel.json {
+        json!({"level": level, "msg": text, "time": now()}).to_string()
+    } else {
+        format!("time=\"{}\" level={level} msg={text:?}", now())
+    };
+    let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
+    // One write, so that lines of several writers do not mix. There is no other place to tell that it failed.
+    let _ = file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
+}
+
+/// Debug messages of `log` go to the runtime's log file when the engine asked for `--debug`.
+#[derive(Debug)]
+pub struct DebugLog {
+    path: std::path::PathBuf,
+    json: bool,
+}
+
+impl DebugLog {
+    /// Installs the logger.
+    pub fn install(path: &Path, json: bool) {
+        let logger = Box::new(Self { path: path.to_owned(), json });
+        if log::set_boxed_logger(logger).is_ok() {
+            log::set_max_level(log::LevelFilter::Debug);
+        }
+    }
+}
+
+impl log::Log for DebugLog {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+    fn log(&self, record: &log::Record<'_>) {
+        let channel = Channel { log: Some(&self.path), json: self.json };
+        append(
+            &channel,
+            record.level().as_str().to_ascii_lowercase().as_str(),
+            &format!("cudaview: {}", record.args()),
+        );
+    }
+    fn flush(&self) {}
+}
