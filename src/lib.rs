@@ -5,4 +5,5 @@ pub mod exit;
 pub mod finding;
 pub mod inventory;
 pub mod node;
+pub mod provenance;
 pub mod sys;

@@ -1,1 +1,3 @@
 //! The hands: everything that touches the system.
+
+pub mod provenance;
