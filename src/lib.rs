@@ -1,6 +1,7 @@
 //! cudaview makes the GPU numbers inside a container mean one thing.
 
 pub mod argv;
+pub mod cmd;
 pub mod config;
 pub mod cuda;
 pub mod device;

@@ -2,5 +2,6 @@
 
 pub mod audit;
 pub mod bundle;
+pub mod provenance;
 pub mod report;
 pub mod runtime;

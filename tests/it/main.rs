@@ -1,2 +1,4 @@
+mod docker_provenance;
+
 #[test]
 fn x() {}

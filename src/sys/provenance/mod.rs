@@ -1,0 +1,66 @@
+//! What engines' own files say about a container, read from disk only.
+//!
+//! An engine is never called back for the container that it is creating: it holds that container's lock.
+
+pub mod docker;
+pub mod docker_daemon;
+mod files;
+mod image_config;
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::provenance::{Engine, EngineFacts};
+
+/// What can be learnt about the container `id` from its bundle, its spec and the engine's files.
+///
+/// `argv_root` is the runtime's `--root`, which names the engine's namespace.
+/// Never fails: what cannot be read is not known, and the notes say so.
+pub fn facts(bundle: &Path, spec: &Value, id: &str, argv_root: Option<&Path>) -> EngineFacts {
+    docker::facts(bundle, spec, id, argv_root).unwrap_or_else(|| other_engine(bundle, spec))
+}
+
+/// Podman and containerd, known by what they leave in the spec; their files are not read here.
+fn other_engine(bundle: &Path, spec: &Value) -> EngineFacts {
+    let under_containerd = bundle.components().any(|part| part.as_os_str() == docker::TASK_FOLDER);
+    let engine = if is_podman(spec) {
+        Engine::Podman
+    } else if under_containerd || has_containerd_annotation(spec) {
+        Engine::Containerd
+    } else {
+        Engine::Unknown
+    };
+    EngineFacts::nothing_known(engine)
+}
+
+fn is_podman(spec: &Value) -> bool {
+    spec["annotations"]["io.container.manager"] == "libpod"
+}
+
+fn has_containerd_annotation(spec: &Value) -> bool {
+    // containerd's CRI plugin, and nerdctl's labels.
+    let known = |key: &String| key.starts_with("io.kubernetes.cri.") || key.starts_with("nerdctl/");
+    spec["annotations"].as_object().is_some_and(|annotations| annotations.keys().any(known))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn other_engines_are_told_by_what_they_leave_in_the_spec() {
+        let check = |bundle: &str, spec: Value, expect: Engine| {
+            let found = facts(Path::new(bundle), &spec, "c1", None);
+            assert_eq!(found, EngineFacts::nothing_known(expect), "{spec}");
+        };
+        check("/b", json!({}), Engine::Unknown);
+        check("/b", json!({"annotations": {"a": "b"}}), Engine::Unknown);
+        check("/b", json!({"annotations": {"io.container.manager": "libpod"}}), Engine::Podman);
+        check("/b", json!({"annotations": {"io.kubernetes.cri.container-type": "container"}}), Engine::Containerd);
+        check("/b", json!({"annotations": {"nerdctl/name": "x"}}), Engine::Containerd);
+        check("/run/containerd/io.containerd.runtime.v2.task/default/c1", json!({}), Engine::Containerd);
+    }
+}
