@@ -6,6 +6,7 @@
     reason = "a test ends by panicking, and its helpers with it"
 )]
 
+mod harness;
 mod plain_docker;
 mod plain_runc;
 mod world;

@@ -2,7 +2,7 @@
 //!
 //! These tests do not run this project's programs. They say what a user gets today, and that the harness can see it.
 
-use crate::world::{A100X4, Access, Bundle, CUDA_ERROR_NO_DEVICE, require, spec, uuids};
+use crate::world::{A100X4, Access, Bundle, CUDA_ERROR_NO_DEVICE, CgroupView, find_program, require, spec, uuids};
 
 /// GPUs 1 and 3 of four are granted, and this is the value of the variable.
 #[track_caller]
@@ -130,10 +130,29 @@ fn exec_sees_the_same_wrong_numbers() {
 #[test]
 #[ignore = "needs root and engines: sudo tests/run"]
 fn a_gpu_that_was_not_granted_cannot_be_opened() {
+    blocks_gpu_0(CgroupView::Machine);
+    blocks_gpu_0(CgroupView::OnlyV2);
+}
+
+#[track_caller]
+fn blocks_gpu_0(view: CgroupView) {
     require(&["runc"]);
-    let bundle = Bundle::new(A100X4, &["sleep", "1000"], &[]);
+    let bundle = Bundle::new(A100X4, &["sleep", "1000"], &[]).seeing(view);
     bundle.edit(|spec| spec::grant_nodes(spec, &[1, 3]));
     bundle.up();
-    assert_eq!(bundle.try_mknod(0), Access::Blocked);
-    assert_eq!(bundle.try_mknod(3), Access::Openable);
+    assert_eq!(bundle.try_mknod(0), Access::Blocked, "{view:?}");
+    assert_eq!(bundle.try_mknod(3), Access::Openable, "{view:?}");
+}
+
+/// The other low-level runtime does the same.
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn crun_shows_the_bug_too() {
+    require(&["crun"]);
+    let all = uuids(A100X4);
+    let env = ["CUDA_VISIBLE_DEVICES=1,3"];
+    let bundle = Bundle::with_runtime(&find_program("crun"), A100X4, &["gpu-count", "--json"], &env);
+    let bundle = bundle.seeing(CgroupView::WithoutUnified);
+    bundle.edit(|spec| spec::grant_nodes(spec, &[1, 3]));
+    assert_eq!(bundle.count().cuda, [all[3].clone()]);
 }

@@ -16,13 +16,40 @@ use super::count::{Access, COUNT, Count};
 use super::{cgroup, find_program, mounts, rootfs, spec};
 
 /// runc, about once in a hundred runs on a busy machine, when it copies itself; nothing of the container exists yet.
-const RUNC_LOST_A_RACE: &str = "could not ensure we are a cloned binary: Device or resource busy";
+pub(crate) const RUNC_LOST_A_RACE: &str = "could not ensure we are a cloned binary: Device or resource busy";
+
+/// Which of the machine's cgroup hierarchies the runtime sees; this decides how device rules are enforced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CgroupView {
+    /// What the machine has.
+    Machine,
+    /// Only version 2: device rules are a BPF program, which is attached before any hook runs.
+    OnlyV2,
+    /// Version 1 without the version 2 mount beside it, which crun 1.8 does not take.
+    WithoutUnified,
+}
+
+impl CgroupView {
+    /// A shell script that makes the view in a mount namespace of its own and becomes its arguments.
+    fn script(self) -> Option<&'static str> {
+        match self {
+            CgroupView::Machine => None,
+            CgroupView::OnlyV2 => {
+                Some("mount -t tmpfs none /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup && exec \"$@\"")
+            }
+            CgroupView::WithoutUnified => Some(
+                "! mountpoint -q /sys/fs/cgroup/unified || mount -t tmpfs none /sys/fs/cgroup/unified; exec \"$@\"",
+            ),
+        }
+    }
+}
 
 /// A bundle and the runtime's own state folder. The container is removed with it.
 pub(crate) struct Bundle {
     /// Always there until it is dropped.
     folder: Option<TempDir>,
     runtime: PathBuf,
+    view: CgroupView,
     id: String,
     /// The engine's own copy of the process.
     engine_process: Value,
@@ -49,9 +76,16 @@ impl Bundle {
         mount_overlay(&lower, folder.path());
         let spec = spec::template(args, env, &format!("{}/{id}", cgroup()));
         let engine_process = spec["process"].clone();
-        let bundle = Bundle { folder: Some(folder), runtime: runtime.to_owned(), id, engine_process };
+        let bundle =
+            Bundle { folder: Some(folder), runtime: runtime.to_owned(), view: CgroupView::Machine, id, engine_process };
         bundle.write_spec(&spec);
         bundle
+    }
+
+    /// The same container where the runtime sees other cgroups. To be called before anything is run.
+    pub(crate) fn seeing(mut self, view: CgroupView) -> Bundle {
+        self.view = view;
+        self
     }
 
     /// The bundle's folder.
@@ -93,7 +127,14 @@ impl Bundle {
 
     /// The runtime with its global options, as an engine calls it; the subcommand is to follow.
     pub(crate) fn command(&self) -> Command {
-        let mut command = Command::new(&self.runtime);
+        let mut command = match self.view.script() {
+            None => Command::new(&self.runtime),
+            Some(script) => {
+                let mut command = Command::new("unshare");
+                command.args(["--mount", "--propagation", "slave", "sh", "-c", script, "sh"]).arg(&self.runtime);
+                command
+            }
+        };
         command.arg("--root").arg(self.path().join("state"));
         command.arg("--log").arg(self.log_file()).args(["--log-format", "json"]);
         command.current_dir(self.path());
@@ -128,7 +169,7 @@ impl Bundle {
             command.arg("--pid-file").arg(self.path().join("init.pid")).arg(&self.id);
             let stdout = output_file(&self.path().join("stdout"));
             let stderr = output_file(&self.path().join("stderr"));
-            run_into(command, Stdio::null(), LIMIT, stdout, stderr)
+            run_into(command, Stdio::null(), LIMIT, &stdout, &stderr)
         })
     }
 

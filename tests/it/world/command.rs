@@ -70,12 +70,12 @@ pub(crate) fn run_with_input(command: &mut Command, input: &[u8]) -> Ran {
 /// and waiting for a pipe's end would be waiting for the container.
 #[track_caller]
 pub(crate) fn run_limited(command: &mut Command, stdin: Stdio, limit: Duration) -> Ran {
-    run_into(command, stdin, limit, tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap())
+    run_into(command, stdin, limit, &tempfile::tempfile().unwrap(), &tempfile::tempfile().unwrap())
 }
 
 /// The same with files of the caller's for the output, which something that lives on may go on writing to.
 #[track_caller]
-pub(crate) fn run_into(command: &mut Command, stdin: Stdio, limit: Duration, stdout: File, stderr: File) -> Ran {
+pub(crate) fn run_into(command: &mut Command, stdin: Stdio, limit: Duration, stdout: &File, stderr: &File) -> Ran {
     command.stdin(stdin).stdout(stdout.try_clone().unwrap()).stderr(stderr.try_clone().unwrap());
     let mut child = command.spawn().unwrap_or_else(|err| panic!("failed to start {command:?}: {err}"));
 
@@ -95,8 +95,8 @@ pub(crate) fn run_into(command: &mut Command, stdin: Stdio, limit: Duration, std
     };
     let ran = Ran {
         code: status.map_or(-1, exit_code),
-        stdout: text_of(&stdout),
-        stderr: text_of(&stderr),
+        stdout: text_of(stdout),
+        stderr: text_of(stderr),
         command: format!("{command:?}"),
     };
     assert!(status.is_some(), "did not end within {limit:?}: {ran}");

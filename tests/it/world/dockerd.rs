@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::artifacts::rootfs_tar;
+use super::bundle::RUNC_LOST_A_RACE;
 use super::command::{LIMIT, Ran, run, run_limited};
 use super::count::{Access, COUNT, Count};
 use super::{cgroup, find_program, mounts};
@@ -108,21 +109,27 @@ impl Dockerd {
     /// `docker run --rm --network none`.
     #[track_caller]
     pub(crate) fn run(&self, flags: &[&str], image: &str, args: &[&str]) -> Ran {
-        run(self.command().args(["run", "--rm", "--network", "none"]).args(flags).arg(image).args(args))
+        self.retried(|command| {
+            command.args(["run", "--rm", "--network", "none"]).args(flags).arg(image).args(args);
+        })
     }
 
     /// `docker run --detach` of a container that sleeps until it is killed; it is not removed when it ends.
     #[track_caller]
     pub(crate) fn up(&self, name: &str, flags: &[&str], image: &str) {
-        let mut command = self.command();
-        command.args(["run", "--detach", "--network", "none", "--stop-timeout", "0", "--name", name]).args(flags);
-        run(command.arg(image).args(["sleep", "1000"])).ok();
+        self.retried(|command| {
+            command.args(["run", "--detach", "--network", "none", "--stop-timeout", "0", "--name", name]);
+            command.args(flags).arg(image).args(["sleep", "1000"]);
+        })
+        .ok();
     }
 
     /// `docker exec`.
     #[track_caller]
     pub(crate) fn exec(&self, flags: &[&str], container: &str, args: &[&str]) -> Ran {
-        run(self.command().arg("exec").args(flags).arg(container).args(args))
+        self.retried(|command| {
+            command.arg("exec").args(flags).arg(container).args(args);
+        })
     }
 
     /// Makes a GPU's node in a running container and opens it.
@@ -179,6 +186,25 @@ impl Dockerd {
         fs::read_to_string(self.log_file()).unwrap_or_default()
     }
 
+    /// Runs a docker command, again where runc lost its race with itself.
+    #[track_caller]
+    fn retried(&self, arguments: impl Fn(&mut Command)) -> Ran {
+        for _ in 0..5 {
+            let mut command = self.command();
+            arguments(&mut command);
+            let ran = run(&mut command);
+            if !ran.stderr.contains(RUNC_LOST_A_RACE) {
+                return ran;
+            }
+            // What `docker run` without --rm made and could not start would be in the way of its name.
+            let created = self.docker(&["ps", "--all", "--quiet", "--filter", "status=created"]).ok().stdout;
+            for container in created.split_whitespace() {
+                self.docker(&["rm", container]).ok();
+            }
+        }
+        panic!("runc could not copy itself five times in a row");
+    }
+
     fn address(&self) -> String {
         format!("unix://{}", self.socket().display())
     }
@@ -225,11 +251,11 @@ bundle=$(printf %s "$state" | {jq} -r .bundle) || exit 1
 {jq} -c --argjson state "$state" --arg arguments "$*" \
     '{{id: $state.id, args: $arguments,
       entries: [.process.env[] | select(startswith("NVIDIA_VISIBLE_DEVICES="))]}}' \
-    "$bundle/config.json" >>{record:?}
+    "$bundle/config.json" >>'{record}'
 "#,
             cat = find_program("cat").display(),
             jq = find_program("jq").display(),
-            record = self.hook_record_file(),
+            record = self.hook_record_file().display(),
         );
         fs::write(&file, script).unwrap();
         fs::set_permissions(&file, Permissions::from_mode(0o755)).unwrap();

@@ -1,5 +1,6 @@
 //! cudaview as it would be installed, in a folder of the test's own, on a simulated GPU host.
 
+use std::fmt::Write;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -98,19 +99,26 @@ impl Install {
 
     fn complete(&self, config: &str) -> String {
         let keys = [
-            ("inventory", format!("{:?}", self.inventory())),
-            ("dev_root", format!("{:?}", self.dev_root())),
+            ("inventory", literal(&self.inventory())),
+            ("dev_root", literal(&self.dev_root())),
             ("low_level_runtime", "[\"runc\"]".to_owned()),
-            ("audit", format!("{:?}", self.audit())),
+            ("audit", literal(&self.audit())),
         ];
         let has = |key: &str| {
             config.lines().any(|line| line.strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with('=')))
         };
-        let missing = keys.iter().filter(|(key, _)| !has(key));
-        let mut text: String = missing.map(|(key, value)| format!("{key} = {value}\n")).collect();
+        let mut text = String::new();
+        for (key, value) in keys.iter().filter(|(key, _)| !has(key)) {
+            writeln!(text, "{key} = {value}").unwrap();
+        }
         text.push_str(config);
         text
     }
+}
+
+/// A path as a literal string of TOML; the test's own folders have no quotes in their names.
+fn literal(path: &Path) -> String {
+    format!("'{}'", path.display())
 }
 
 /// The nodes that NVIDIA's driver makes: `nvidiaN` for each GPU, the control node, and the one for unified memory.

@@ -15,7 +15,7 @@ pub(crate) mod mounts;
 pub(crate) mod spec;
 
 pub(crate) use artifacts::rootfs;
-pub(crate) use bundle::Bundle;
+pub(crate) use bundle::{Bundle, CgroupView};
 pub(crate) use count::Access;
 pub(crate) use dockerd::Dockerd;
 pub(crate) use install::Install;

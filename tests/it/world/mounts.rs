@@ -43,15 +43,12 @@ fn unescape(field: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((first, tail)) = rest.split_first() {
-        match (first, tail) {
-            (b'\\', [a, b, c, tail @ ..]) => {
-                bytes.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
-                rest = tail;
-            }
-            _ => {
-                bytes.push(*first);
-                rest = tail;
-            }
+        if let (b'\\', [a, b, c, tail @ ..]) = (first, tail) {
+            bytes.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
+            rest = tail;
+        } else {
+            bytes.push(*first);
+            rest = tail;
         }
     }
     PathBuf::from(OsString::from_vec(bytes))
