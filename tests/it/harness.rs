@@ -90,3 +90,14 @@ fn docker_calls_a_runtime_that_is_registered_by_path() {
     assert_eq!(creates(), 3);
     drop(docker);
 }
+
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn docker_takes_an_image_that_repeats_a_variable() {
+    require(&["dockerd", "docker", "containerd", "runc", "jq"]);
+    let docker = Dockerd::start(&[], None);
+    let env = ["CUDA_VISIBLE_DEVICES=0", "PATH=/bin:/usr/bin", "CUDA_VISIBLE_DEVICES=1"];
+    docker.load(A100X4, "hostile", &env);
+    assert_eq!(docker.inspect("hostile")["Config"]["Env"], serde_json::json!(env));
+    assert_eq!(docker.run(&[], "hostile", &["true"]).ok().stdout, "");
+}

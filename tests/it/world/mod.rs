@@ -10,6 +10,7 @@ pub(crate) mod bundle;
 pub(crate) mod command;
 pub(crate) mod count;
 pub(crate) mod dockerd;
+pub(crate) mod image;
 pub(crate) mod install;
 pub(crate) mod mounts;
 pub(crate) mod spec;
