@@ -1,0 +1,3 @@
+//! The shells: each reads, asks the library, acts and reports.
+
+pub mod hook;
