@@ -76,8 +76,9 @@ impl Arguments {
         let mut parsed = Self { root: None, nodes: Vec::new(), dev_root: PathBuf::from("/"), gpus: None };
         let mut rest = arguments.iter();
         while let Some(argument) = rest.next() {
-            let text =
-                argument.to_str().ok_or_else(|| Failure::usage(format!("argument {argument:?} is not UTF-8")))?;
+            let text = argument
+                .to_str()
+                .ok_or_else(|| Failure::usage(format!("argument {:?} is not UTF-8", argument.to_string_lossy())))?;
             let (name, value) = match text.split_once('=') {
                 Some((name, value)) => (name, Some(value)),
                 None => (text, None),
@@ -132,8 +133,14 @@ fn dispatch(arguments: &[OsString]) -> Result<(), Failure> {
     let stage = arguments.first().ok_or_else(|| Failure::usage("no stage was named"))?;
     let options = arguments.get(1..).unwrap_or_default();
     match stage.to_str() {
-        Some("--help" | "-h" | "help") => print(HELP),
-        Some("--version" | "-V") => print(concat!("cudaview-hook ", env!("CARGO_PKG_VERSION"), "\n")),
+        Some("--help" | "-h" | "help") => {
+            print(HELP);
+            Ok(())
+        }
+        Some("--version" | "-V") => {
+            print(concat!("cudaview-hook ", env!("CARGO_PKG_VERSION"), "\n"));
+            Ok(())
+        }
         Some("createRuntime") => {
             hygiene::end_after(BACKSTOP_SECONDS);
             create_runtime(options, deadline)
@@ -142,7 +149,7 @@ fn dispatch(arguments: &[OsString]) -> Result<(), Failure> {
             hygiene::end_after(BACKSTOP_SECONDS);
             precreate(options)
         }
-        _ => Err(Failure::usage(format!("unknown stage {stage:?}: createRuntime or precreate"))),
+        _ => Err(Failure::usage(format!("unknown stage {:?}: createRuntime or precreate", stage.to_string_lossy()))),
     }
 }
 
@@ -176,9 +183,8 @@ fn precreate(_options: &[OsString]) -> Result<(), Failure> {
 }
 
 /// Writes to standard output; that nobody reads it is no failure.
-fn print(text: &str) -> Result<(), Failure> {
+fn print(text: &str) {
     write_all(rustix::stdio::stdout(), text.as_bytes());
-    Ok(())
 }
 
 /// One line on standard error, with the whole chain of causes. `eprintln!` would panic if nobody reads it.
@@ -210,7 +216,7 @@ mod tests {
 
     #[test]
     fn both_forms_of_an_option() {
-        let node: DeviceNode = "/dev/nvidia1=195:1".parse().unwrap();
+        let node = DeviceNode::gpu(crate::device::Minor(1));
         let expected =
             Arguments { root: Some("/r".into()), nodes: vec![node.clone(), node], dev_root: "/d".into(), gpus: None };
         let joined = ["--root=/r", "--node=/dev/nvidia1=195:1", "--node", "/dev/nvidia1=195:1", "--dev-root=/d"];

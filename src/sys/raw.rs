@@ -52,13 +52,13 @@ pub(super) fn close_inherited() -> Result<(), Errno> {
 pub(super) fn set_fs_ids(uid: u32, gid: u32) -> Result<(), Errno> {
     #[expect(unsafe_code, reason = "rustix has no setfsuid and setfsgid")]
     // SAFETY: both calls take plain numbers; an id of -1 changes nothing and returns the present one.
-    let (now_uid, now_gid) = unsafe {
+    let now = unsafe {
         // The group first: changing the user may take the right to change the group.
         libc::setfsgid(gid);
         libc::setfsuid(uid);
         (libc::setfsuid(libc::uid_t::MAX), libc::setfsgid(libc::gid_t::MAX))
     };
-    if now_uid.cast_unsigned() == uid && now_gid.cast_unsigned() == gid { Ok(()) } else { Err(Errno::PERM) }
+    if now.0.cast_unsigned() == uid && now.1.cast_unsigned() == gid { Ok(()) } else { Err(Errno::PERM) }
 }
 
 /// Empties the environment.

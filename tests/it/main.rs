@@ -1,2 +1,3 @@
-#[test]
-fn x() {}
+//! The one integration binary.
+
+mod hook_nodes;

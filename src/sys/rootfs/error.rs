@@ -44,9 +44,9 @@ pub enum RootfsError {
     /// A node's path is not one that we would ever plan.
     #[error("refused the node path {0:?}: not a plain path under /dev")]
     Path(String),
-    /// The container's `/dev` is a link or something else.
-    #[error("refused \"/dev\" in the container: it is a symbolic link or no real folder")]
-    Dev,
+    /// The container's `/dev`, or a folder in it, is a link or something else.
+    #[error("refused {0:?} in the container: a symbolic link, or what is no folder, stands in the way")]
+    NoFolder(String),
     /// Something else stands at the node's path.
     #[error("failed to verify {path:?} in the container: expected a character device {expected}, found {found}")]
     WrongNode {

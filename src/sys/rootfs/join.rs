@@ -117,7 +117,7 @@ impl Target {
 
 fn open_source(node: &DeviceNode, dev_root: &Path) -> Result<OwnedFd, RootfsError> {
     let path: PathBuf = dev_root.join(node.path.trim_start_matches('/'));
-    let failed = |call: &str| RootfsError::system(format!("open {path:?} on the host: {call}"));
+    let failed = |call: &str| RootfsError::system(format!("open {:?} on the host: {call}", path.to_string_lossy()));
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = openat(CWD, dev_root, flags, Mode::empty()).map_err(failed("open"))?;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -136,7 +136,7 @@ fn open_source(node: &DeviceNode, dev_root: &Path) -> Result<OwnedFd, RootfsErro
     Ok(clone)
 }
 
-/// Whether an id map says that this is the initial user namespace; user_namespaces(7).
+/// Whether an id map says that this is the initial user namespace; `user_namespaces(7)`.
 fn is_identity(map: &str) -> bool {
     let mut fields = map.split_ascii_whitespace();
     (fields.next(), fields.next(), fields.next()) == (Some("0"), Some("0"), Some("4294967295"))

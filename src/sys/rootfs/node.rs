@@ -1,5 +1,6 @@
 //! After the join: the container's `/dev` and the nodes in it.
 
+use std::cell::OnceCell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
@@ -29,17 +30,19 @@ pub(super) struct Dev<'a> {
     root: OwnedFd,
     handle: OwnedFd,
     target: &'a Target,
+    /// Kept, since the lists of mounts can be read once only.
+    reason_not_to_create: OnceCell<Option<&'static str>>,
 }
 
 impl<'a> Dev<'a> {
     pub(super) fn open(root: &Path, target: &'a Target) -> Result<Self, RootfsError> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = open(root, flags, Mode::empty());
-        let root = opened.map_err(RootfsError::system(format!("open the container's root {root:?}: open")))?;
+        let operation = format!("open the container's root {:?}: open", root.to_string_lossy());
+        let root = opened.map_err(RootfsError::system(operation))?;
         match directory(root.as_fd(), "dev", Mounts::Cross) {
-            Ok(handle) => Ok(Self { root, handle, target }),
-            Err(failure) if failure.is_no_directory() => Err(RootfsError::Dev),
-            Err(failure) => Err(failure.at("/dev")),
+            Ok(handle) => Ok(Self { root, handle, target, reason_not_to_create: OnceCell::new() }),
+            Err(failure) => Err(failure.on_the_way_to("/dev")),
         }
     }
 
@@ -49,18 +52,19 @@ impl<'a> Dev<'a> {
         if let Some(handle) = self.find(node, &parents, name)? {
             return verify(handle.as_fd(), node).map(|()| Outcome::Verified);
         }
-        if let Some(reason) = self.reason_not_to_create()? {
+        if self.reason_not_to_create.get().is_none() {
+            // A `Dev` belongs to one thread, so nobody else sets it meanwhile.
+            let _ = self.reason_not_to_create.set(self.find_reason_not_to_create()?);
+        }
+        if let Some(Some(reason)) = self.reason_not_to_create.get() {
             return Err(RootfsError::NotOurs { path: node.path.clone(), reason });
         }
-        let outcome = match (self.target.placement, source) {
-            (Placement::Bind { uid, gid }, Some(source)) => {
-                self.bind(node, &parents, name, &source?, (uid, gid))?;
-                Outcome::Bound
-            }
-            _ => {
-                self.make(node, &parents, name)?;
-                Outcome::Created
-            }
+        let outcome = if let (Placement::Bind { uid, gid }, Some(source)) = (self.target.placement, source) {
+            self.bind(node, &parents, name, &source?, (uid, gid))?;
+            Outcome::Bound
+        } else {
+            self.make(node, &parents, name)?;
+            Outcome::Created
         };
         let made = self.find(node, &parents, name)?;
         let made =
@@ -76,7 +80,7 @@ impl<'a> Dev<'a> {
             match directory(at.as_fd(), component, Mounts::Cross) {
                 Ok(handle) => parent = Some(handle),
                 Err(failure) if failure.is_missing() => return Ok(None),
-                Err(failure) => return Err(failure.at(&node.path)),
+                Err(failure) => return Err(failure.on_the_way_to(&node.path)),
             }
         }
         let at = parent.as_ref().unwrap_or(&self.handle);
@@ -88,7 +92,7 @@ impl<'a> Dev<'a> {
     }
 
     /// Why nothing may be made in this `/dev`; nothing if it is a tmpfs of the container's own.
-    fn reason_not_to_create(&self) -> Result<Option<&'static str>, RootfsError> {
+    fn find_reason_not_to_create(&self) -> Result<Option<&'static str>, RootfsError> {
         let (root, dev) = (mount_of(self.root.as_fd())?, mount_of(self.handle.as_fd())?);
         if root == dev {
             return Ok(Some("its /dev is the image's own directory"));
@@ -118,9 +122,9 @@ impl<'a> Dev<'a> {
         verify(made.as_fd(), node)?;
         chownat(&made, "", Some(Uid::ROOT), Some(Gid::ROOT), AtFlags::EMPTY_PATH).map_err(failed("fchownat"))?;
         // The umask is empty, so the mode is the one asked for unless /dev has a default ACL.
-        let mode = fstat(&made).map_err(failed("fstat"))?.st_mode & 0o7777;
-        if mode != NODE_MODE {
-            return Err(failed(&format!("it got mode {mode:o}, not {NODE_MODE:o}"))(Errno::ACCESS));
+        let got = fstat(&made).map_err(failed("fstat"))?.st_mode & 0o7777;
+        if got != NODE_MODE {
+            return Err(failed(&format!("it got mode {got:o}, not {NODE_MODE:o}"))(Errno::ACCESS));
         }
         Ok(())
     }
@@ -131,17 +135,17 @@ impl<'a> Dev<'a> {
         parents: &[&str],
         name: &str,
         source: &OwnedFd,
-        (uid, gid): (u32, u32),
+        ids: (u32, u32),
     ) -> Result<(), RootfsError> {
         let failed = |call: &str| RootfsError::system(format!("bind {:?} in the container: {call}", node.path));
         // In the tmpfs of a user namespace only its own ids can make anything: EOVERFLOW otherwise.
-        let (our_uid, our_gid) = (geteuid().as_raw(), getegid().as_raw());
-        raw::set_fs_ids(uid, gid).map_err(failed("setfsuid"))?;
+        let own = (geteuid().as_raw(), getegid().as_raw());
+        raw::set_fs_ids(ids.0, ids.1).map_err(failed("setfsuid"))?;
         let made = self.make_parents(node, parents).and_then(|parent| {
             mknodat(&parent, name, FileType::RegularFile, Mode::RUSR, 0).map_err(failed("mknodat"))?;
             anything(parent.as_fd(), name, Mounts::Stay).map_err(|failure| failure.at(&node.path))
         });
-        raw::set_fs_ids(our_uid, our_gid).map_err(failed("setfsuid"))?;
+        raw::set_fs_ids(own.0, own.1).map_err(failed("setfsuid"))?;
         let made = made?;
         let stat = fstat(&made).map_err(failed("fstat"))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
@@ -161,7 +165,8 @@ impl<'a> Dev<'a> {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(errno) => return Err(failed("mkdirat")(errno)),
             }
-            parent = directory(parent.as_fd(), component, Mounts::Stay).map_err(|failure| failure.at(&node.path))?;
+            parent = directory(parent.as_fd(), component, Mounts::Stay)
+                .map_err(|failure| failure.on_the_way_to(&node.path))?;
         }
         Ok(parent)
     }

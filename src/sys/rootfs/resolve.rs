@@ -44,11 +44,15 @@ impl Failure {
         self.0 == Errno::NOENT
     }
 
-    /// A link, or something that is no directory, has this name.
-    pub(super) fn is_no_directory(self) -> bool {
-        self.0 == Errno::NOTDIR || self.0 == Errno::LOOP
+    /// The failure to open a folder that leads to this path, or is it.
+    pub(super) fn on_the_way_to(self, path: &str) -> RootfsError {
+        match self.0 {
+            Errno::NOTDIR | Errno::LOOP => RootfsError::NoFolder(path.to_owned()),
+            _ => self.at(path),
+        }
     }
 
+    /// The failure to open what is at this path.
     pub(super) fn at(self, path: &str) -> RootfsError {
         match self.0 {
             Errno::NOSYS | Errno::PERM => RootfsError::NoOpenat2(Cause(self.0)),
