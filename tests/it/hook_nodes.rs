@@ -255,3 +255,19 @@ fn under_crun_in_a_user_namespace_and_refused() {
     let (out, err) = texts(&bundle.run(&[&CRUN[..], &["crun"]].concat()));
     assert!(err.contains("exit code: 1") && !out.contains("started"), "{out}\n{err}");
 }
+
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn a_rootless_runtime_and_its_container_share_a_user_namespace() {
+    let mut bundle = Bundle::new();
+    let dev_root = with_user_namespace(&mut bundle, 1);
+    // As under rootless podman: the runtime is root in a namespace already, and the container gets no second one.
+    let linux = bundle.config["linux"].as_object_mut().unwrap();
+    for member in ["uidMappings", "gidMappings", "cgroupsPath", "resources"] {
+        linux.remove(member);
+    }
+    bundle.config["linux"]["namespaces"].as_array_mut().unwrap().pop();
+    bundle.hook(&["--node", GPU1, "--node=/dev/nvidia-caps/nvidia-cap2=236:2", &dev_root]);
+    let out = started(&bundle.run(&["unshare", "-r", "-m", "--propagation", "private", "runc", "--rootless", "true"]));
+    assert!(out.contains("/dev/nvidia1 c3:1 666 ") && out.contains("/dev/nvidia-caps/nvidia-cap2 ec:2"), "{out}");
+}
