@@ -103,3 +103,68 @@ pub(super) fn identify(handle: BorrowedFd<'_>) -> Result<(String, Option<DeviceN
 fn number(stat: &Stat) -> DeviceNumber {
     DeviceNumber { major: rustix::fs::major(stat.st_rdev), minor: rustix::fs::minor(stat.st_rdev) }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use rustix::fs::{AtFlags, CWD, RenameFlags, mkdir, mkdirat, open, renameat_with, symlink, unlinkat};
+
+    use super::*;
+
+    /// A folder and a link out of the root change places all the time; nothing may ever be made outside.
+    #[test]
+    fn a_rename_race_leads_nowhere() -> Result<(), Box<dyn std::error::Error>> {
+        let dir = tempfile::tempdir()?;
+        let at = |name: &str| dir.path().join(name);
+        for name in ["root", "root/caps", "outside"] {
+            mkdir(at(name), Mode::RWXU)?;
+        }
+        symlink(at("outside"), at("root/link"))?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = open(at("root"), flags, Mode::empty())?;
+        let done = AtomicBool::new(false);
+        let (mut made, mut refused, mut escaped) = (0, 0, false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    let _ = renameat_with(&root, "caps", &root, "link", RenameFlags::EXCHANGE);
+                }
+            });
+            for _ in 0..20_000 {
+                match directory(root.as_fd(), "caps", Mounts::Stay) {
+                    Ok(folder) if mkdirat(&folder, "x", Mode::RWXU).is_ok() => made += 1,
+                    _ => refused += 1,
+                }
+                // No assertion in here: the other thread would run for ever.
+                escaped |= rustix::fs::lstat(at("outside/x")).is_ok();
+                for name in ["root/caps/x", "root/link/x"] {
+                    let _ = unlinkat(CWD, at(name), AtFlags::REMOVEDIR);
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        assert!(!escaped, "made outside the root");
+        assert!(made > 100 && refused > 100, "no race took place: {made} made, {refused} refused");
+        Ok(())
+    }
+
+    #[test]
+    fn what_stands_there_is_named_and_not_followed() -> Result<(), Box<dyn std::error::Error>> {
+        let dir = tempfile::tempdir()?;
+        let root = open(dir.path(), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        mkdir(dir.path().join("folder"), Mode::RWXU)?;
+        symlink("/dev/null", dir.path().join("link"))?;
+        let found = |name: &str| {
+            let handle = anything(root.as_fd(), name, Mounts::Stay).ok()?;
+            identify(handle.as_fd()).ok()
+        };
+        assert_eq!(found("folder"), Some(("a directory".to_owned(), None)));
+        assert_eq!(found("link"), Some(("a symbolic link".to_owned(), None)));
+        assert_eq!(found("nothing"), None);
+        assert!(directory(root.as_fd(), "link", Mounts::Cross).is_err());
+        assert!(anything(root.as_fd(), "nothing", Mounts::Stay).is_err_and(Failure::is_missing));
+        Ok(())
+    }
+}
