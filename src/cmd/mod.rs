@@ -1,1 +1,3 @@
-//! The shells.
+//! The shells: each reads, asks the library, acts and reports.
+
+pub mod hook;

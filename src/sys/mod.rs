@@ -2,6 +2,46 @@
 
 pub mod audit;
 pub mod bundle;
+pub mod cgroup;
+pub mod configuration;
+pub mod errno;
+pub mod hygiene;
+pub mod inventory;
+pub mod mountinfo;
 pub mod provenance;
+mod raw;
 pub mod report;
+pub mod rootfs;
 pub mod runtime;
+pub mod state;
+
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags, openat};
+use rustix::io::Errno;
+
+/// No file of `/proc` that is read here is longer; a host with thousands of mounts stays well below.
+const READ_LIMIT: usize = 16 << 20;
+
+/// Reads a small file of the host to its end.
+fn read_all(dir: impl AsFd, path: &Path) -> Result<Vec<u8>, Errno> {
+    read_to_end(openat(dir, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Reads an open file to its end.
+fn read_to_end(file: impl AsFd) -> Result<Vec<u8>, Errno> {
+    let mut text = Vec::new();
+    let mut chunk = vec![0; 1 << 14];
+    loop {
+        match rustix::io::read(&file, &mut chunk) {
+            Ok(0) => return Ok(text),
+            Ok(count) => text.extend_from_slice(chunk.get(..count).unwrap_or_default()),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+        if text.len() > READ_LIMIT {
+            return Err(Errno::FBIG);
+        }
+    }
+}
