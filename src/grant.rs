@@ -65,11 +65,12 @@ pub fn grant(inventory: &Inventory, asked: &Asked<'_>, config: &Config) -> Grant
     }
     out.devices.sort_unstable();
     out.devices.dedup();
-    if !unknown.is_empty() {
+    let asked_for_some = out.requests.iter().any(|request| request.source != Source::Policy);
+    if !unknown.is_empty() || (asked_for_some && out.devices.is_empty()) {
         refuse_unknown(inventory, &unknown, &mut out);
         return out;
     }
-    limit(inventory, config, &mut out);
+    limit(inventory, config, asked_for_some, &mut out);
     out
 }
 
@@ -148,15 +149,13 @@ fn refuse_unknown(inventory: &Inventory, unknown: &[String], out: &mut Grant) {
         [first, .., last] => format!("this host has GPUs {} to {}", first.index, last.index),
     };
     out.devices.clear();
-    out.refuse(
-        Code::UnknownDevice,
-        format!("no such GPU: {}; {host}", names.join(", ")),
-        "cudaview inventory lists the GPUs and their names",
-    );
+    let which = if names.is_empty() { String::new() } else { format!("no such GPU: {}; ", names.join(", ")) };
+    out.refuse(Code::UnknownDevice, format!("{which}{host}"), "cudaview inventory lists the GPUs and their names");
 }
 
-/// `[limit]` cuts last, whoever asked.
-fn limit(inventory: &Inventory, config: &Config, out: &mut Grant) {
+/// `[limit]` cuts last, whoever asked. Who asked and is left with nothing is refused: a container that falls back to
+/// the CPU unnoticed is what nobody wants.
+fn limit(inventory: &Inventory, config: &Config, asked_for_some: bool, out: &mut Grant) {
     let before = out.devices.clone();
     let never = Selection::Names(config.limit.never.clone()).resolve(inventory).devices;
     out.devices.retain(|device| !never.contains(device));
@@ -165,12 +164,14 @@ fn limit(inventory: &Inventory, config: &Config, out: &mut Grant) {
     }
     let cut: Vec<String> =
         before.iter().filter(|d| !out.devices.contains(d)).map(|d| inventory.host_label(*d)).collect();
-    if !cut.is_empty() {
-        out.findings.push(Finding::new(
-            Code::Withheld,
-            Severity::Warning,
-            format!("[limit] of the configuration withholds host GPU {}", cut.join(",")),
-            "ask the operator of this host",
-        ));
+    if cut.is_empty() {
+        return;
+    }
+    let message = format!("[limit] of the configuration withholds host GPU {}", cut.join(","));
+    let hint = "ask the operator of this host";
+    if out.devices.is_empty() && asked_for_some {
+        out.refuse(Code::Withheld, message, hint);
+    } else {
+        out.findings.push(Finding::new(Code::Withheld, Severity::Warning, message, hint));
     }
 }

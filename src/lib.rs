@@ -16,6 +16,7 @@ pub mod plan;
 pub mod provenance;
 pub mod reconcile;
 pub mod record;
+pub mod report;
 pub mod request;
 pub mod situation;
 pub mod spec;

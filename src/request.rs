@@ -253,8 +253,12 @@ fn resolve_name(inventory: &Inventory, name: &str) -> Option<Vec<Device>> {
 mod tests {
     use super::*;
 
+    fn to_owned(list: &[&str]) -> Vec<String> {
+        list.iter().map(|text| (*text).to_owned()).collect()
+    }
+
     fn names(list: &[&str]) -> Selection {
-        Selection::Names(list.iter().map(|name| (*name).to_owned()).collect())
+        Selection::Names(to_owned(list))
     }
 
     #[test]
@@ -295,9 +299,6 @@ mod tests {
             let found: Vec<String> = resolved.devices.iter().map(|d| inventory.host_label(*d)).collect();
             assert_eq!((found, resolved.unknown), (to_owned(labels), to_owned(unknown)), "{list:?}");
         };
-        fn to_owned(list: &[&str]) -> Vec<String> {
-            list.iter().map(|text| (*text).to_owned()).collect()
-        }
         check(&["3", "1"], &["1", "3"], &[]);
         check(&["0"], &["0:0", "0:1"], &[]);
         check(&["0:1", "1"], &["0:1", "1"], &[]);

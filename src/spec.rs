@@ -326,8 +326,8 @@ mod tests {
 
     const GPU1: DeviceNumber = DeviceNumber { major: 195, minor: 1 };
 
-    fn rules(value: Value) -> bool {
-        let spec = json!({"linux": {"resources": {"devices": value}}});
+    fn rules(rules: impl serde::Serialize) -> bool {
+        let spec = json!({"linux": {"resources": {"devices": rules}}});
         allowed(Spec::new(&spec).expect("spec").rules(), GPU1)
     }
 

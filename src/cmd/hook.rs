@@ -4,10 +4,10 @@
 //! Nothing is printed when all went well.
 
 use std::ffi::OsString;
-use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::cmd::failure::Failure;
 use crate::exit::Exit;
 use crate::node::DeviceNode;
 use crate::sys::state::{self, State};
@@ -31,31 +31,6 @@ usage: cudaview-hook createRuntime [--gpus=SPEC] [--dev-root=DIR]
 createRuntime reads the container's state from standard input; the second form is what cudaview-runtime injects.
 precreate (podman) reads the container's config from standard input and writes the edited one to standard output.
 ";
-
-/// Why the hook did not do its work.
-#[derive(Debug)]
-pub struct Failure {
-    /// How the program ends; on crun this is all that a user gets to see.
-    pub exit: Exit,
-    /// One line.
-    pub error: anyhow::Error,
-}
-
-impl Failure {
-    fn new(exit: Exit, error: impl Into<anyhow::Error>) -> Self {
-        Self { exit, error: error.into() }
-    }
-
-    fn usage(text: impl Display) -> Self {
-        Self::new(Exit::Usage, anyhow::anyhow!("{text} (see cudaview-hook --help)"))
-    }
-}
-
-impl From<rootfs::RootfsError> for Failure {
-    fn from(error: rootfs::RootfsError) -> Self {
-        Self::new(error.exit(), error)
-    }
-}
 
 /// Arguments of the `createRuntime` stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,7 +96,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> Exit {
     match dispatch(&arguments) {
         Ok(()) => Exit::Done,
         Err(failure) => {
-            complain(&failure.error);
+            complain(&failure);
             failure.exit
         }
     }
@@ -187,11 +162,9 @@ fn print(text: &str) {
     write_all(rustix::stdio::stdout(), text.as_bytes());
 }
 
-/// One line on standard error, with the whole chain of causes. `eprintln!` would panic if nobody reads it.
-fn complain(error: &anyhow::Error) {
-    let line = |c: char| if c.is_control() { ' ' } else { c };
-    let text: String = format!("{error:#}").chars().map(line).collect();
-    write_all(rustix::stdio::stderr(), format!("cudaview-hook: {text}\n").as_bytes());
+/// The failure on standard error. `eprintln!` would panic if nobody reads it.
+fn complain(failure: &Failure) {
+    write_all(rustix::stdio::stderr(), format!("cudaview-hook: {}\n", failure.text()).as_bytes());
 }
 
 fn write_all(to: std::os::fd::BorrowedFd<'_>, mut text: &[u8]) {

@@ -5,6 +5,7 @@ pub mod bundle;
 pub mod cgroup;
 pub mod configuration;
 pub mod errno;
+pub mod host;
 pub mod hygiene;
 pub mod inventory;
 pub mod mountinfo;
@@ -13,6 +14,7 @@ mod raw;
 pub mod report;
 pub mod rootfs;
 pub mod runtime;
+pub mod runtime_state;
 pub mod state;
 
 use std::os::fd::AsFd;

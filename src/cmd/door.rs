@@ -1,0 +1,145 @@
+//! What the wrapper and podman's precreate hook have in common: gather, decide, and work out the edits.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::cmd::failure::Failure;
+use crate::config::{Config, ImageRequest};
+use crate::edits::{ContainerEdits, Places, edits};
+use crate::exit::Exit;
+use crate::inventory::Inventory;
+use crate::plan::{Plan, Verdict, plan};
+use crate::provenance::EngineFacts;
+use crate::report;
+use crate::situation::{Situation, from_spec};
+use crate::spec::Spec;
+use crate::sys::{audit, host, inventory, provenance};
+
+/// A container at one of our doors.
+#[derive(Debug)]
+pub struct Container<'a> {
+    /// The name of the door, for the audit record.
+    pub door: &'static str,
+    /// Its configuration.
+    pub spec: Spec<'a>,
+    /// Its bundle, absolute.
+    pub bundle: &'a Path,
+    /// Its id.
+    pub id: &'a str,
+    /// `--root` of the runtime.
+    pub runtime_root: Option<&'a Path>,
+    /// The low-level runtime, where it is ours to choose.
+    pub low_level: Option<&'a Path>,
+}
+
+/// What was found out and decided.
+#[derive(Debug)]
+pub struct Decision {
+    /// What the engine's files say.
+    pub facts: EngineFacts,
+    /// The host's GPUs.
+    pub inventory: Inventory,
+    /// What the rules looked at.
+    pub situation: Situation,
+    /// What they came to.
+    pub plan: Plan,
+    /// What has to change.
+    pub edits: ContainerEdits,
+}
+
+/// Gathers the facts and decides. A refusal is a decision, not a failure.
+///
+/// # Errors
+/// [`Failure`] where GPUs were asked for and the host's are not known, or our hook is not installed.
+pub fn decide(container: &Container<'_>, config: &Config) -> Result<Decision, Failure> {
+    let spec = container.spec;
+    let facts = provenance::facts(container.bundle, spec.value(), container.id, container.runtime_root);
+    let (inventory, problem) = match inventory::load(config, None) {
+        Ok(inventory) => (inventory, None),
+        Err(error) => (Inventory::empty("none"), Some(error)),
+    };
+    let host = host::facts(spec, container.low_level);
+    let mut situation = from_spec(spec, &inventory, &facts, &host, config);
+    let mut decided = plan(&inventory, &situation, config);
+    // Asked only now: it looks through the host's processes, for a container that nobody asked a GPU for.
+    if decided.grant.image_request_ignored && config.grant.image_request == ImageRequest::Auto {
+        situation.runtime_named = provenance::docker_daemon::runtime_is_default(&facts).map(|is_default| !is_default);
+        decided = plan(&inventory, &situation, config);
+    }
+    if let Some(error) = problem.filter(|_| !decided.grant.requests.is_empty()) {
+        let hint = "cudaview inventory shows what was looked at";
+        return Err(Failure::new(Exit::NoInventory, error).hint(hint));
+    }
+    let hook = hook_path()?;
+    let root = container.bundle.join(spec.root_path().unwrap_or("rootfs"));
+    let places = Places {
+        hook: &hook,
+        root: &root.to_string_lossy(),
+        dev_root: &config.dev_root,
+        timeout: config.hook.timeout,
+        control_nodes: &host::control_nodes(&config.dev_root),
+    };
+    let edits = edits(&decided, &situation, &inventory, spec, &host, &places);
+    if edits.hook.is_some() && !Path::new(&hook).is_file() {
+        let text = format!("cudaview-hook is not installed beside this program: {hook:?} is missing");
+        return Err(Failure::text_only(Exit::Configuration, text).hint("install cudaview again"));
+    }
+    Ok(Decision { facts, inventory, situation, plan: decided, edits })
+}
+
+/// `cudaview-hook`, beside whichever of our programs runs.
+fn hook_path() -> Result<String, Failure> {
+    let own = std::fs::read_link("/proc/self/exe").map_err(|error| Failure::new(Exit::Failed, error))?;
+    // After an upgrade the kernel marks a program that was replaced while it ran.
+    let own = PathBuf::from(own.to_string_lossy().trim_end_matches(" (deleted)").to_owned());
+    Ok(own.with_file_name("cudaview-hook").to_string_lossy().into_owned())
+}
+
+impl Decision {
+    /// The refusal, as text for the engine's user.
+    pub fn refusal(&self) -> Option<Failure> {
+        (self.plan.verdict == Verdict::Refused).then(|| {
+            let text = report::refusal(&self.plan, &self.situation, &self.inventory);
+            Failure::text_only(Exit::Refused, text.trim_start_matches("cudaview: "))
+        })
+    }
+
+    /// Writes the audit record, for a container that was changed, refused, or had a request ignored.
+    pub fn audit(&self, container: &Container<'_>, config: &Config, mode: &str) {
+        let untouched = self.plan.verdict == Verdict::NotApplicable && self.plan.findings.is_empty();
+        if untouched && self.edits == ContainerEdits::default() {
+            return;
+        }
+        if let Err(error) = audit::write(&config.audit, &self.audit_record(container, mode)) {
+            log::warn!("failed to write the audit record to {error}");
+        }
+    }
+
+    fn audit_record(&self, container: &Container<'_>, mode: &str) -> Value {
+        let hosts = |devices: &[crate::inventory::Device]| -> Vec<String> {
+            devices.iter().map(|device| self.inventory.host_label(*device)).collect()
+        };
+        let sources: Vec<String> =
+            self.plan.grant.requests.iter().map(|request| format!("{:?}", request.source).to_lowercase()).collect();
+        json!({
+            "schemaVersion": 1,
+            "time": crate::sys::report::now(),
+            "door": container.door,
+            "mode": mode,
+            "id": container.id,
+            "name": self.facts.container_name,
+            "image": self.facts.image,
+            "engine": self.facts.engine,
+            "verdict": self.plan.verdict,
+            "source": sources,
+            "granted": hosts(&self.plan.grant.devices),
+            "kept": hosts(self.plan.kept()),
+            "visible": hosts(&self.plan.visible),
+            "provenance": self.situation.provenance,
+            "before": self.situation.original,
+            "after": self.plan.emitted,
+            "findings": self.plan.findings,
+        })
+    }
+}

@@ -1,0 +1,52 @@
+//! What the host says about a container's surroundings, gathered before anything is decided.
+
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+
+use crate::device::DeviceNumber;
+use crate::node::DeviceNode;
+use crate::situation::HostFacts;
+use crate::spec::Spec;
+use crate::sys::runtime;
+
+/// Control nodes that CUDA needs beside the GPUs' own.
+const CONTROL: [&str; 3] = ["nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"];
+
+/// Facts for a container that a low-level runtime is about to make.
+pub fn facts(spec: Spec<'_>, low_level: Option<&Path>) -> HostFacts {
+    HostFacts {
+        nvidia_runtime: low_level.is_some_and(runtime::is_nvidia),
+        nvidia_cli: runtime::is_installed("nvidia-container-cli"),
+        mount_numbers: mount_numbers(spec),
+        rootless: is_rootless(),
+    }
+}
+
+/// Device numbers of bind mounts that may be device nodes: rootless engines turn `--device` into them.
+pub fn mount_numbers(spec: Spec<'_>) -> Vec<(usize, DeviceNumber)> {
+    spec.mounts()
+        .iter()
+        .filter(|mount| mount.bind && (mount.source.contains("/dev/") || mount.destination.starts_with("/dev/")))
+        .filter_map(|mount| Some((mount.position, device_number(Path::new(mount.source))?)))
+        .collect()
+}
+
+/// The control nodes that this host has under `dev_root`.
+pub fn control_nodes(dev_root: &str) -> Vec<DeviceNode> {
+    let directory = Path::new(dev_root).join("dev");
+    let node =
+        |name: &&str| Some(DeviceNode { path: format!("/dev/{name}"), number: device_number(&directory.join(name))? });
+    CONTROL.iter().filter_map(node).collect()
+}
+
+fn device_number(path: &Path) -> Option<DeviceNumber> {
+    let metadata = std::fs::metadata(path).ok().filter(|metadata| metadata.file_type().is_char_device())?;
+    let (major, minor) = (rustix::fs::major(metadata.rdev()), rustix::fs::minor(metadata.rdev()));
+    Some(DeviceNumber { major, minor })
+}
+
+/// Whether we are in a user namespace of our own, where no device cgroup can be set up.
+pub fn is_rootless() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    map.split_ascii_whitespace().collect::<Vec<_>>() != ["0", "0", "4294967295"]
+}
