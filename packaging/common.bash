@@ -55,3 +55,42 @@ return_target() { # REPOSITORY
         chown -hR "$SUDO_UID:${SUDO_GID:-$SUDO_UID}" "$target" || true
     fi
 }
+
+# Runs a script again, inside private mount and pid namespaces, with a new folder as its first argument; what it mounts
+# there, and every process that it leaves, goes with them. Cgroups of its name, `$cgroup`, are removed.
+# In the background, so that a signal ends the world at once: unshare itself blocks SIGTERM, and init ignores SIGINT.
+in_own_world() { # SCRIPT ARGUMENTS…
+    local script=$1 world inside code=0 ended=0
+    shift
+    world=$(mktemp -d)
+    cgroup=cudaview-${me##*/}-$$
+    export cgroup
+    unshare -m -p -f --kill-child --mount-proc "$script" --inside "$world" "$@" </dev/null &
+    inside=$!
+    trap 'kill -KILL "$inside" 2>/dev/null || true; code=130' INT TERM HUP
+    wait "$inside" || ended=$?
+    if [ "$code" = 0 ]; then code=$ended; fi
+    # A signal ends the first wait before the world has ended.
+    wait "$inside" 2>/dev/null || true
+    remove_cgroups "$cgroup"
+    # Empty by now: what was mounted on it went with the namespace.
+    rmdir "$world"
+    return "$code"
+}
+
+# The processes are gone or going: a moment later their cgroups can be removed.
+remove_cgroups() { # NAME
+    local top left _try
+    for _try in 1 2 3 4 5 6 7 8 9 10; do
+        left=0
+        for top in "/sys/fs/cgroup/$1" /sys/fs/cgroup/*/"$1"; do
+            if [ -d "$top" ]; then
+                find "$top" -depth -type d -exec rmdir {} \; 2>/dev/null || true
+                if [ -d "$top" ]; then left=1; fi
+            fi
+        done
+        if [ "$left" = 0 ]; then return 0; fi
+        sleep 0.2
+    done
+    say "left behind: cgroups called $1"
+}
