@@ -1,6 +1,5 @@
 //! Narrow, tolerant views of `config.json` and of the process file. Nothing here changes them.
 
-use memchr::memmem;
 use serde_json::Value;
 
 use crate::device::{DeviceNumber, Minor};
@@ -73,15 +72,23 @@ pub struct Mount<'a> {
 /// A false alarm costs a parse; a miss would cost a container its GPUs, so the signs are broad: the word nvidia
 /// (paths, hooks, variables, CDI), `CUDA_VISIBLE_DEVICES`, and the device major of NVIDIA under any path.
 pub fn has_gpu_sign(config: &[u8]) -> bool {
-    let any = |needle: &str| memmem::find(config, needle.as_bytes()).is_some();
-    any("nvidia") || any("NVIDIA") || any("CUDA_VISIBLE") || has_nvidia_major(config)
+    // One pass by hand, for a letter of each word that is rare elsewhere. A library's search asks first what the
+    // processor can do, and in a virtual machine one CPUID costs more than the whole pass.
+    let is_word = |at: usize, before: usize, word: &[u8]| {
+        at.checked_sub(before).and_then(|start| config.get(start..)).is_some_and(|rest| rest.starts_with(word))
+    };
+    config.iter().enumerate().any(|(at, letter)| match letter {
+        b'v' => is_word(at, 1, b"nvidia"),
+        b'V' => is_word(at, 1, b"NVIDIA") || is_word(at, 5, b"CUDA_VISIBLE"),
+        b'j' => is_word(at, 3, b"\"major\"") && is_nvidia_number(&config[at + 4..]),
+        _ => false,
+    })
 }
 
-fn has_nvidia_major(config: &[u8]) -> bool {
-    memmem::find_iter(config, b"\"major\"").any(|at| {
-        let rest = config[at + 7..].trim_ascii_start();
-        rest.strip_prefix(b":").is_some_and(|rest| rest.trim_ascii_start().starts_with(b"195"))
-    })
+/// What follows `"major"`.
+fn is_nvidia_number(rest: &[u8]) -> bool {
+    let number = rest.trim_ascii_start().strip_prefix(b":");
+    number.is_some_and(|rest| rest.trim_ascii_start().starts_with(b"195"))
 }
 
 /// Where NVIDIA's hook can stand, and ours.
@@ -329,6 +336,26 @@ mod tests {
     fn rules(rules: impl serde::Serialize) -> bool {
         let spec = json!({"linux": {"resources": {"devices": rules}}});
         allowed(Spec::new(&spec).expect("spec").rules(), GPU1)
+    }
+
+    #[test]
+    fn signs_of_a_gpu() {
+        let sign = |text: &str| has_gpu_sign(text.as_bytes());
+        for text in [
+            "nvidia",
+            "[\"NVIDIA_VISIBLE_DEVICES=all\"]",
+            "CUDA_VISIBLE_DEVICES=0",
+            "{\"path\":\"/opt/nvidia/x\"}",
+            "{\"major\":195}",
+            "{\"major\" :\n 195, \"minor\": 0}",
+        ] {
+            assert!(sign(text), "{text}");
+        }
+        for text in
+            ["", "v", "V", "major", "j", "vidia", "CUDA_DEVICE_ORDER", "{\"major\":19}", "{\"major\":", "\"major\""]
+        {
+            assert!(!sign(text), "{text}");
+        }
     }
 
     #[test]

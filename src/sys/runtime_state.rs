@@ -13,6 +13,9 @@ use crate::sys::bundle::Document;
 /// Where runc and crun keep state when `--root` does not say.
 const ROOTS: [&str; 2] = ["/run/runc", "/run/crun"];
 
+/// What stands before a record in the arguments of our hook.
+const RECORD: &[u8] = b"--record=";
+
 /// The record of the container that a command is about, if it is one of ours.
 pub fn record(invocation: &Invocation, process: Option<&Path>) -> Option<Record> {
     candidates(invocation, process).into_iter().find_map(|bundle| record_in(&bundle))
@@ -53,7 +56,8 @@ fn bundle_in_state(state: &Path) -> Option<PathBuf> {
 
 fn record_in(bundle: &Path) -> Option<Record> {
     let document = Document::read(&bundle.join("config.json")).ok()?;
-    memchr::memmem::find(&document.bytes, b"--record=")?;
+    // Most containers are not ours, and need not be parsed.
+    document.bytes.windows(RECORD.len()).find(|window| *window == RECORD)?;
     let value: Value = serde_json::from_slice(&document.bytes).ok()?;
     Spec::new(&value).ok()?.record()
 }
