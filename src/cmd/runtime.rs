@@ -10,7 +10,7 @@ use crate::argv::{self, Command, Invocation};
 use crate::cmd::door::{Container, decide};
 use crate::cmd::failure::Failure;
 use crate::config::{Config, Mode};
-use crate::edits::{apply, edit_array, set_env};
+use crate::edits::{ContainerEdits, apply, edit_array, set_env};
 use crate::exit::Exit;
 use crate::plan::{Verdict, plan_exec};
 use crate::record::Variables;
@@ -132,9 +132,13 @@ fn edit_config(
     if let Some(refusal) = decision.refusal() {
         return Err(refusal);
     }
-    let before = value.clone();
+    if decision.edits == ContainerEdits::default() {
+        return Ok(None);
+    }
+    // Only what an earlier door left can be just what we would write; anything else is changed by our hook entry.
+    let before = spec.record().is_some().then(|| value.clone());
     apply(&mut value, &decision.edits);
-    Ok((value != before).then(|| value.to_string().into_bytes()))
+    Ok((before.as_ref() != Some(&value)).then(|| value.to_string().into_bytes()))
 }
 
 fn parse(document: &Document) -> Result<Value, Failure> {
