@@ -121,6 +121,7 @@ fn edit_config(
         id: &id,
         runtime_root: invocation.root.as_deref(),
         low_level: Some(low_level),
+        requests: &[],
     };
     let decision = decide(&container, config)?;
     log::debug!("verdict {}, edits {:?}", decision.plan.verdict.name(), decision.edits);

@@ -1,6 +1,7 @@
 //! Where a wrapper's or hook's words go: the runtime's log file and standard error.
 
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -26,6 +27,15 @@ pub fn failure(channel: &Channel<'_>, text: &str) {
     append(channel, "error", text);
     // Neither a closed nor a full standard error may change how this ends.
     let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Says something on the standard error of the process that started us, which may show more of it than ours.
+pub fn to_parent(text: &str) {
+    let Some(parent) = rustix::process::getppid() else { return };
+    let path = format!("/proc/{}/fd/2", parent.as_raw_nonzero());
+    let file = std::fs::OpenOptions::new().append(true).custom_flags(libc::O_NOCTTY | libc::O_NONBLOCK).open(path);
+    // An extra channel; the exit code holds without it.
+    let _ = file.and_then(|mut file| file.write_all(format!("{text}\n").as_bytes()));
 }
 
 /// Writes to the log alone.
