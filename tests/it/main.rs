@@ -10,6 +10,7 @@
 
 mod docker_provenance;
 mod harness;
+mod hook_doors;
 mod hook_nodes;
 mod plain_docker;
 mod plain_runc;
