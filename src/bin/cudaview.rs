@@ -1,1 +1,7 @@
-fn main() {}
+//! The `cudaview` command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cudaview::cmd::main(std::env::args_os())
+}

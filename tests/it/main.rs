@@ -1,2 +1,6 @@
-#[test]
-fn x() {}
+//! The integration tests: real binaries, real files.
+
+mod cli;
+mod scenarios;
+mod support;
+mod vectors;
