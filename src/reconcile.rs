@@ -292,7 +292,12 @@ fn report_list(
     let inside = positions(&taken.devices, question.granted);
     if reading == Reading::Host {
         let message = format!("CUDA_VISIBLE_DEVICES={} holds host numbers; inside they are {inside}", quoted(text));
-        let hint = format!("leave CUDA_VISIBLE_DEVICES out, or count from 0: {inside}");
+        // Left out, CUDA shows all that was granted, in the host's order.
+        let hint = if taken.devices == question.granted {
+            format!("leave CUDA_VISIBLE_DEVICES out, or count from 0: {inside}")
+        } else {
+            format!("count from 0 among the granted GPUs: {inside}")
+        };
         findings.push(Finding::new(Code::HostIndexOverride, Severity::Info, message, hint));
     } else if !other.devices.is_empty() && other.devices.len() == taken.devices.len() && other.devices != taken.devices
     {

@@ -8,10 +8,14 @@
     reason = "a test ends by panicking, its helpers with it, and it works on the real system"
 )]
 
+mod cli;
 mod docker_provenance;
 mod harness;
 mod hook_doors;
 mod hook_nodes;
 mod plain_docker;
 mod plain_runc;
+mod scenarios;
+mod support;
+mod vectors;
 mod world;
