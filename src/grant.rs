@@ -163,13 +163,12 @@ fn limit(inventory: &Inventory, config: &Config, out: &mut Grant) {
     if let Some(most) = config.limit.max_devices {
         out.devices.truncate(usize::try_from(most).unwrap_or(usize::MAX));
     }
-    let cut: Vec<String> =
-        before.iter().filter(|d| !out.devices.contains(d)).map(|d| inventory.host_label(*d)).collect();
+    let cut: Vec<Device> = before.into_iter().filter(|device| !out.devices.contains(device)).collect();
     if !cut.is_empty() {
         out.findings.push(Finding::new(
             Code::Withheld,
             Severity::Warning,
-            format!("[limit] of the configuration withholds host GPU {}", cut.join(",")),
+            format!("[limit] of the configuration withholds {}", inventory.host_names(&cut)),
             "ask the operator of this host",
         ));
     }

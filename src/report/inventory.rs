@@ -22,9 +22,9 @@ pub fn inventory_table(inventory: &Inventory, style: Style) -> String {
     let name = width(3).min(room);
     out.push('\n');
     for row in &rows {
-        let [a, b, c, d, e] = row;
-        let title = cut(d, name);
-        let line = format!("  {a:host$}  {b:node$}  {c:address$}  {title:name$}  {e}");
+        let [index, file, bus, model, uuid] = row;
+        let title = cut(model, name);
+        let line = format!("  {index:host$}  {file:node$}  {bus:address$}  {title:name$}  {uuid}");
         out.push_str(line.trim_end());
         out.push('\n');
     }

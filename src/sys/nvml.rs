@@ -81,8 +81,8 @@ fn gpu(nvml: &Nvml, device: &Device<'_>, index: u32, capabilities: &Capabilities
 fn multiprocessors(device: &Device<'_>) -> Option<u32> {
     let capability = device.cuda_compute_capability().ok()?;
     let cores_each = match (capability.major, capability.minor) {
-        (6, 0) | (7, _) | (8, 0) => 64,
-        (5 | 6 | 9.., _) | (8, _) => 128,
+        (6 | 8, 0) | (7, _) => 64,
+        (5 | 6 | 8.., _) => 128,
         _ => return None,
     };
     Some(device.num_cores().ok()? / cores_each)

@@ -1,6 +1,6 @@
 //! The integration tests: real binaries, real files.
 
 mod cli;
+mod command;
 mod scenarios;
-mod support;
 mod vectors;
