@@ -212,3 +212,6 @@ fn exec_section(subject: &Subject<'_>, exec: &ExecPlan, style: Style) -> String 
     }
     out
 }
+
+#[cfg(test)]
+mod tests;

@@ -78,14 +78,18 @@ fn asked_by_variable(subject: &Subject<'_>) -> Option<Row> {
         let label = format!("image NVIDIA_VISIBLE_DEVICES={}", quoted(replaced));
         return Some((label, vec!["replaced by -e, as always in Docker".to_owned()]));
     }
+    let asks_for_none = |value: &str| matches!(value, "" | "none" | "void");
     let value = subject.situation.visible_devices_request.as_deref()?;
+    if winner.is_some() && asks_for_none(value) {
+        return None;
+    }
     let label = format!("{} NVIDIA_VISIBLE_DEVICES={}", origin(subject.situation.visible_devices_from), quoted(value));
     let text = match winner.map(|request| request.source) {
         Some(Source::Gpus) => "outranked by --gpus".to_owned(),
         Some(Source::Cdi | Source::Nodes) => "outranked by --device".to_owned(),
         Some(Source::Policy) => "asks for GPUs; the policy decides".to_owned(),
         Some(_) => "outranked by what was granted".to_owned(),
-        None if matches!(value, "" | "none" | "void") => "asks for no GPU".to_owned(),
+        None if asks_for_none(value) => "asks for no GPU".to_owned(),
         None => match subject.situation.visible_devices_from {
             Provenance::Image => "asks for GPUs; an image grants nothing".to_owned(),
             _ => format!("asks for GPUs, and grants nothing: origin unknown: {}", subject.origin_unknown),
@@ -196,7 +200,10 @@ fn read_as(subject: &Subject<'_>, text: &str, reading: Reading, devices: &[Devic
                 _ => format!("read as numbers inside: {hosts}"),
             };
             let is_tie = !other.is_empty() && other.len() == devices.len() && other != devices;
-            let as_host = format!("(as host numbers: {})", subject.inventory.host_names(other));
+            let as_host = match other {
+                [_] => format!("(as a host number: {})", subject.inventory.host_names(other)),
+                _ => format!("(as host numbers: {})", subject.inventory.host_names(other)),
+            };
             if is_tie { vec![read, as_host] } else { vec![read] }
         }
     }
