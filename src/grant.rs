@@ -162,12 +162,11 @@ fn limit(inventory: &Inventory, config: &Config, asked_for_some: bool, out: &mut
     if let Some(most) = config.limit.max_devices {
         out.devices.truncate(usize::try_from(most).unwrap_or(usize::MAX));
     }
-    let cut: Vec<String> =
-        before.iter().filter(|d| !out.devices.contains(d)).map(|d| inventory.host_label(*d)).collect();
+    let cut: Vec<Device> = before.into_iter().filter(|device| !out.devices.contains(device)).collect();
     if cut.is_empty() {
         return;
     }
-    let message = format!("[limit] of the configuration withholds host GPU {}", cut.join(","));
+    let message = format!("[limit] of the configuration withholds {}", inventory.host_names(&cut));
     let hint = "ask the operator of this host";
     if out.devices.is_empty() && asked_for_some {
         out.refuse(Code::Withheld, message, hint);

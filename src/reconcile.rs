@@ -144,9 +144,9 @@ impl Question<'_> {
         View::Devices(self.granted.to_vec())
     }
 
-    /// The host numbers of these devices, as one word for messages.
+    /// These devices, as a person names them.
     fn hosts(&self, devices: &[Device]) -> String {
-        devices.iter().map(|device| self.inventory.host_label(*device)).collect::<Vec<_>>().join(",")
+        self.inventory.host_names(devices)
     }
 }
 
@@ -255,15 +255,26 @@ fn decide_mig_index(question: &Question<'_>, text: &str, findings: &mut Vec<Find
     if !prediction.certain || prediction.visible.is_empty() {
         return no_match(question, text, findings);
     }
+    let asked = match Value::parse(text).meaning {
+        Meaning::List(entries) => entries.len(),
+        Meaning::Hidden | Meaning::All => 0,
+    };
+    if prediction.visible.len() < asked {
+        let message = format!(
+            "CUDA_VISIBLE_DEVICES={} has {asked} entries, and CUDA shows {} of them: {}",
+            quoted(text),
+            prediction.visible.len(),
+            prediction.notes.join("; ")
+        );
+        let hint = format!("CUDA_VISIBLE_DEVICES={}", question.inventory.uuid(prediction.visible[0]));
+        findings.push(Finding::new(Code::OverrideExceedsGrant, Severity::Warning, message, hint));
+    }
     let basis = Basis::List { reading: Reading::Container, lost: Vec::new(), other: Vec::new() };
     (View::Devices(prediction.visible), basis)
 }
 
 fn no_match(question: &Question<'_>, text: &str, findings: &mut Vec<Finding>) -> (View, Basis) {
-    let granted = match question.granted {
-        [only] => format!("host GPU {}", question.hosts(&[*only])),
-        several => format!("host GPUs {}", question.hosts(several)),
-    };
+    let granted = question.hosts(question.granted);
     let message = format!("CUDA_VISIBLE_DEVICES={} names none of the granted GPUs ({granted})", quoted(text));
     let uuids: Vec<&str> = question.granted.iter().map(|d| question.inventory.uuid(*d)).collect();
     let has_mig = question.granted.iter().any(|device| device.mig.is_some());
@@ -302,7 +313,7 @@ fn report_list(
     } else if !other.devices.is_empty() && other.devices.len() == taken.devices.len() && other.devices != taken.devices
     {
         let message = format!(
-            "CUDA_VISIBLE_DEVICES={} is host GPU {} as a number inside, and host GPU {} as a host number; \
+            "CUDA_VISIBLE_DEVICES={} is {} as a number inside, and {} as a host number; \
              the number inside was taken",
             quoted(text),
             question.hosts(&taken.devices),
@@ -312,7 +323,7 @@ fn report_list(
             devices.iter().map(|device| question.inventory.uuid(*device)).collect::<Vec<_>>().join(",")
         };
         let hint = format!(
-            "CUDA_VISIBLE_DEVICES={} for host GPU {}, CUDA_VISIBLE_DEVICES={} for host GPU {}",
+            "CUDA_VISIBLE_DEVICES={} for {}, CUDA_VISIBLE_DEVICES={} for {}",
             uuids(&taken.devices),
             question.hosts(&taken.devices),
             uuids(&other.devices),
@@ -367,15 +378,15 @@ fn report_image_default(question: &Question<'_>, text: &str, value: &Value, find
     let fewer = wanted.len() < question.granted.len();
     let severity = if question.broad && fewer { Severity::Warning } else { Severity::Info };
     let message = format!(
-        "the image's CUDA_VISIBLE_DEVICES={} yields to what was typed: host GPU {}",
+        "the image's CUDA_VISIBLE_DEVICES={} yields to what was typed: {}",
         quoted(text),
         question.hosts(question.granted)
     );
     let hint = match question.granted {
         [only] => {
-            format!("image maintainers: delete the ENV; host GPU {} is granted either way", question.hosts(&[*only]))
+            format!("image maintainers: delete the ENV; {} is granted either way", question.hosts(&[*only]))
         }
-        [first, ..] => format!("to keep to one GPU, type --gpus device={}", question.hosts(&[*first])),
+        [first, ..] => format!("to keep to one GPU, type --gpus device={}", question.inventory.host_label(*first)),
         [] => String::new(),
     };
     findings.push(Finding::new(Code::ImageDefaultYields, severity, message, hint));
@@ -408,14 +419,15 @@ fn kept(question: &Question<'_>, view: &View) -> Vec<Device> {
 fn report_withheld(question: &Question<'_>, kept: &[Device], openable: &[Device], findings: &mut Vec<Finding>) {
     let gone: Vec<Device> = question.granted.iter().copied().filter(|device| !openable.contains(device)).collect();
     if !gone.is_empty() {
-        let message = format!("host GPU {} was granted and is left out by the value", question.hosts(&gone));
-        let hint = "to keep their nodes, narrow = false in config.toml";
+        let were = if gone.len() == 1 { "was granted and is" } else { "were granted and are" };
+        let message = format!("{} {were} left out by the value", question.hosts(&gone));
+        let hint = "to keep what was left out, narrow = false in config.toml";
         findings.push(Finding::new(Code::Withheld, Severity::Info, message, hint));
     }
     let more: Vec<Device> = openable.iter().copied().filter(|device| !kept.contains(device)).collect();
     if !more.is_empty() && question.provenance != Provenance::Exec {
         let message = format!(
-            "the container can open host GPU {} too: its device rules allow more than was chosen",
+            "the container can open {} too: its device rules allow more than was chosen",
             question.hosts(&more)
         );
         let hint = "leave --privileged (or the wide --device-cgroup-rule) out";

@@ -1,5 +1,7 @@
 //! Reports: what was decided, as JSON for programs and as text for people. Nothing here prints.
 
+#![expect(clippy::format_push_string, reason = "a report has some thirty lines, and reads best as they are printed")]
+
 mod changes;
 mod hints;
 mod human;
@@ -52,6 +54,6 @@ pub struct Subject<'a> {
     pub name: Option<&'a str>,
     /// It has happened; otherwise it is a what-if.
     pub done: bool,
-    /// Where the origin of a value was looked for, when it is not known.
-    pub looked_at: &'a str,
+    /// Why the origin of a value is not known, where it is not: `looked at …`.
+    pub origin_unknown: &'a str,
 }

@@ -24,8 +24,12 @@ fn fail(error: &dyn std::error::Error) -> ExitCode {
     let mut text = format!("cudaview-nvml: {error}");
     let mut cause = error.source();
     while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
+        // nvml-wrapper repeats the cause in its own text.
+        let inner = error.to_string();
+        if !text.ends_with(&inner) {
+            text.push_str(": ");
+            text.push_str(&inner);
+        }
         cause = error.source();
     }
     // Nothing is left to do where even that cannot be written.

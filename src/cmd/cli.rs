@@ -70,12 +70,10 @@ Examples:
 
 Without --cuda-visible-devices the variable counts as unset.";
 
-/// How a report is written.
+/// How a report is written. The JSON is for programs, and its form is stable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
-    /// For people
     Human,
-    /// For programs; its form is stable
     Json,
 }
 
@@ -188,7 +186,9 @@ fn wrong_arguments(error: &clap::Error) -> Result<(), Failure> {
     }
     let text = error.to_string();
     let lines: Vec<&str> = text.lines().take_while(|line| !line.starts_with("Usage:")).map(str::trim).collect();
-    let is_said = |line: &&&str| !line.is_empty() && !line.starts_with("tip:") && !line.starts_with("[possible");
+    let is_said = |line: &&&str| {
+        !["tip:", "[possible", "For more"].iter().any(|start| line.starts_with(start)) && !line.is_empty()
+    };
     let message = lines.iter().filter(is_said).copied().collect::<Vec<_>>().join(" ");
     let message = message.strip_prefix("error: ").unwrap_or(&message).to_owned();
     let tip = lines.iter().find_map(|line| line.strip_prefix("tip: ")).map(str::to_owned);

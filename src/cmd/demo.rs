@@ -22,7 +22,7 @@ struct Scene {
 
 const SCENES: [Scene; 3] = [
     Scene {
-        title: "1. Host numbers, typed a second time inside the container's own numbering",
+        title: "1. Host numbers given to both flags",
         gpus: "\"device=1,3\"",
         env: Some("CUDA_VISIBLE_DEVICES=1,3"),
         image_env: None,
@@ -53,8 +53,8 @@ pub(super) fn run() -> Result<(), Failure> {
             image_env: scene.image_env.iter().map(ToString::to_string).collect(),
             ..WhatIf::default()
         };
-        out.push_str(&format!("\n{}\n$ {}\n", scene.title, command(scene)));
-        out.push_str(&report(&what_if, &inventory));
+        let (title, command) = (scene.title, command(scene));
+        out = format!("{out}\n{title}\n$ {command}\n{}", report(&what_if, &inventory));
     }
     out.push_str("\nYour own: cudaview explain, with the flags of docker run\n");
     print(&out)
@@ -81,7 +81,7 @@ fn report(what_if: &WhatIf, inventory: &Inventory) -> String {
         image: &image,
         name: None,
         done: false,
-        looked_at: "",
+        origin_unknown: "",
     };
     explain(&subject, style())
 }

@@ -28,17 +28,17 @@ pub(super) fn run(arguments: &ExplainArgs) -> Result<(), Failure> {
     if let Some(name) = &arguments.code {
         return print_page(name);
     }
+    let what_if = what_if(&arguments.what_if)?;
     let config = match &arguments.config {
         Some(file) => configuration::load_file(file)?,
         None => configuration::load()?,
     };
     let inventory = inventory::load(&config, arguments.inventory.as_deref())?;
-    let (situation, image, looked_at) = match &arguments.bundle {
-        Some(folder) => (bundle(folder, &inventory, &config)?, ImageEnv::default(), "config.json, which does not say"),
-        None => {
-            let what_if = what_if(&arguments.what_if)?;
-            (what_if.situation(&inventory, &config), what_if.image(), "--unknown-env")
+    let (situation, image, origin_unknown) = match &arguments.bundle {
+        Some(folder) => {
+            (bundle(folder, &inventory, &config)?, ImageEnv::default(), "looked at config.json, which does not say")
         }
+        None => (what_if.situation(&inventory, &config), what_if.image(), "given with --unknown-env"),
     };
     let plan = plan(&inventory, &situation, &config);
     let exec = exec(arguments, &inventory, &situation, &plan, &config);
@@ -50,7 +50,7 @@ pub(super) fn run(arguments: &ExplainArgs) -> Result<(), Failure> {
         image: &image,
         name: None,
         done: false,
-        looked_at,
+        origin_unknown,
     };
     if config.mode == Mode::Observe {
         note("note: mode = \"observe\" in the configuration: it is written down and not done");
@@ -62,14 +62,12 @@ pub(super) fn run(arguments: &ExplainArgs) -> Result<(), Failure> {
 }
 
 fn print_page(name: &str) -> Result<(), Failure> {
-    match Code::ALL.iter().find(|code| code.name() == name) {
-        Some(code) => print(&page(*code, style())),
-        None => {
-            let names: Vec<&str> = Code::ALL.iter().map(|code| code.name()).collect();
-            let error = anyhow::anyhow!("no finding is called {name:?}");
-            Err(Failure::new(Exit::Usage, error, format!("one of: {}", names.join(", "))))
-        }
+    if let Some(code) = Code::ALL.iter().find(|code| code.name() == name) {
+        return print(&page(*code, style()));
     }
+    let names: Vec<&str> = Code::ALL.iter().map(|code| code.name()).collect();
+    let error = anyhow::anyhow!("no finding is called {name:?}");
+    Err(Failure::new(Exit::Usage, error, format!("one of: {}", names.join(", "))))
 }
 
 /// The flags of `docker run`, as the engine would read them.
@@ -107,7 +105,7 @@ fn bundle(folder: &Path, inventory: &Inventory, config: &Config) -> Result<Situa
     let path = folder.join("config.json");
     let bad = |error: anyhow::Error| {
         let hint = "--bundle takes the folder that holds an OCI config.json";
-        Failure::new(Exit::BadInput, error.context(format!("failed to read {path:?}")), hint)
+        Failure::new(Exit::BadInput, error.context(format!("failed to read {:?}", path.display().to_string())), hint)
     };
     let text = read_limited(&path).map_err(bad)?;
     let value: serde_json::Value = serde_json::from_slice(&text).context("not JSON").map_err(bad)?;

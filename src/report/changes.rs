@@ -1,10 +1,9 @@
 //! "What would change", and what there would be without cudaview.
 
 use super::json::nodes;
-use super::words::{host, list};
 use super::{Style, Subject};
 use crate::finding::quoted;
-use crate::inventory::{Device, Inventory};
+use crate::inventory::{Device, Inventory, list};
 use crate::plan::Verdict;
 use crate::record::Variables;
 
@@ -63,7 +62,7 @@ pub(super) fn changed_variables(
 
 fn uuids_of(inventory: &Inventory, kept: &[Device]) -> String {
     let word = if kept.len() == 1 { "the UUID" } else { "the UUIDs" };
-    format!("{word} of {}", host(inventory, kept))
+    format!("{word} of {}", inventory.host_names(kept))
 }
 
 /// The nodes that can be opened, and what differs from the grant.
@@ -97,13 +96,11 @@ pub(super) fn without(subject: &Subject<'_>, style: Style) -> String {
         devices => mapping(inventory, devices),
     };
     if !seen.is_empty() && seen.len() < plan.visible.len() {
-        let missing: Vec<String> = (seen.len()..plan.visible.len()).map(|n| format!("cuda:{n}")).collect();
-        let missing = match missing.as_slice() {
-            [only] => only.clone(),
-            [first, ..] => format!("{first} and above"),
-            [] => String::new(),
+        let (first, last) = (seen.len(), plan.visible.len() - 1);
+        text = match last - first {
+            0 => format!("{text}, and there is no cuda:{first}"),
+            _ => format!("{text}, and there are no cuda:{first} to cuda:{last}"),
         };
-        text = format!("{text}, and there is no {missing}");
     }
     if !plan.without.certain {
         text = format!("probably {text}");
@@ -123,14 +120,14 @@ pub(super) fn mapping(inventory: &Inventory, devices: &[Device]) -> String {
         [] => "0 GPUs".to_owned(),
         [_] | [_, _] => {
             let pairs = devices.iter().enumerate().map(|(ordinal, device)| {
-                let word = super::words::noun(std::slice::from_ref(device), "host GPU");
+                let word = crate::inventory::noun(std::slice::from_ref(device), "host GPU");
                 format!("cuda:{ordinal} is {word} {}", label(device))
             });
             format!("{count}: {}", pairs.collect::<Vec<_>>().join(", "))
         }
         several => {
             let labels: Vec<String> = several.iter().map(label).collect();
-            let word = super::words::noun(several, "host GPU");
+            let word = crate::inventory::noun(several, "host GPU");
             format!("{count}: cuda:0 to cuda:{} are {word} {}", several.len() - 1, list(&labels))
         }
     }

@@ -122,6 +122,6 @@ fn image_default(subject: &Subject<'_>) -> Vec<String> {
             _ => format!("to keep to one GPU, type --gpus {}", gpus_devices(&[label])),
         });
     }
-    out.push("image maintainers, delete the ENV: without it CUDA shows what was granted".to_owned());
+    out.push("image maintainers, delete the ENV: it hides GPUs on other hosts".to_owned());
     out
 }

@@ -3,7 +3,7 @@
 use super::changes::{self, changed_variables, mapping};
 use super::json::container_index;
 use super::style::{Tone, cut};
-use super::words::{count, host};
+use super::words::count;
 use super::{Style, Subject, hints, said};
 use crate::finding::quoted;
 use crate::inventory::Device;
@@ -14,7 +14,10 @@ use crate::reconcile::{Basis, View};
 pub fn explain(subject: &Subject<'_>, style: Style) -> String {
     let mut sections = vec![first_line(subject, style), table(subject, style)];
     sections.push(said::section(subject, style) + &changes::section(subject, style));
-    sections.push(changes::without(subject, style));
+    let refused_early = subject.plan.verdict == Verdict::Refused && subject.plan.reconciliation.is_none();
+    if !refused_early {
+        sections.push(changes::without(subject, style));
+    }
     sections.extend(subject.exec.map(|exec| exec_section(subject, exec, style)));
     let findings = hints::section(subject, style);
     if !findings.is_empty() {
@@ -198,7 +201,7 @@ fn exec_section(subject: &Subject<'_>, exec: &ExecPlan, style: Style) -> String 
         out.push_str(&format!("  {line}\n"));
     }
     if exec.verdict == Verdict::Refused {
-        out.push_str(&format!("  the container has {}\n", host(inventory, plan.kept())));
+        out.push_str(&format!("  the container has {}\n", inventory.host_names(plan.kept())));
     } else {
         for (name, text) in changed_variables(inventory, &exec.current, &exec.emitted, plan.kept()) {
             out.push_str(&style.beside(&format!("  {name}"), 26, &[text]));
@@ -209,3 +212,6 @@ fn exec_section(subject: &Subject<'_>, exec: &ExecPlan, style: Style) -> String 
     }
     out
 }
+
+#[cfg(test)]
+mod tests;

@@ -22,9 +22,9 @@ pub fn inventory_table(inventory: &Inventory, style: Style) -> String {
     let name = width(3).min(room);
     out.push('\n');
     for row in &rows {
-        let [index, file, pci, product, uuid] = row;
-        let title = cut(product, name);
-        let line = format!("  {index:host$}  {file:node$}  {pci:address$}  {title:name$}  {uuid}");
+        let [index, file, bus, model, uuid] = row;
+        let title = cut(model, name);
+        let line = format!("  {index:host$}  {file:node$}  {bus:address$}  {title:name$}  {uuid}");
         out.push_str(line.trim_end());
         out.push('\n');
     }

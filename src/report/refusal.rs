@@ -3,11 +3,11 @@
 //! At most six lines; the first is complete on its own, since logs may keep only that; the last is no command,
 //! since Docker 20.10 puts `: unknown` behind it.
 
-use super::words::{gpus_devices, list, typed};
+use super::words::{for_shell, gpus_devices, typed};
 use super::{ImageEnv, Subject};
 use crate::cuda::{EntryKind, Meaning, Value};
 use crate::finding::{Code, quoted};
-use crate::inventory::{Device, Inventory};
+use crate::inventory::{Device, Inventory, list};
 use crate::plan::{ExecPlan, Plan};
 use crate::record::{Record, devices};
 use crate::request::{Selection, Source};
@@ -29,16 +29,8 @@ const UNWANTED: [(&str, &str); 5] = [
 /// Why a container is refused.
 pub fn refusal(plan: &Plan, situation: &Situation, inventory: &Inventory) -> String {
     let image = ImageEnv::default();
-    let subject = Subject {
-        inventory,
-        situation,
-        plan,
-        exec: None,
-        image: &image,
-        name: None,
-        done: false,
-        looked_at: "the engine's files",
-    };
+    let subject =
+        Subject { inventory, situation, plan, exec: None, image: &image, name: None, done: false, origin_unknown: "" };
     let no_match = plan.reconciliation.as_ref().is_some_and(|decided| decided.refused);
     if no_match { no_match_text(&subject) } else { before_reconciliation(&subject) }
 }
@@ -47,7 +39,6 @@ pub fn refusal(plan: &Plan, situation: &Situation, inventory: &Inventory) -> Str
 pub fn exec_refusal(plan: &ExecPlan, record: &Record, inventory: &Inventory) -> String {
     let value = plan.current.visible_devices.as_deref().unwrap_or_default();
     let kept = devices(inventory, &record.kept);
-    let openable = devices(inventory, &record.openable);
     let first =
         format!("cudaview: refused, CUDA_VISIBLE_DEVICES={} names none of this container's GPUs", quoted(value));
     let mut lines = vec![first];
@@ -58,8 +49,8 @@ pub fn exec_refusal(plan: &ExecPlan, record: &Record, inventory: &Inventory) -> 
     }
     let numbered: Vec<(String, String)> = kept
         .iter()
-        .filter_map(|device| Some((device, openable.iter().position(|open| open == device)?)))
-        .map(|(device, position)| (position.to_string(), inventory.host_label(*device)))
+        .enumerate()
+        .map(|(position, device)| (position.to_string(), inventory.host_label(*device)))
         .collect();
     lines.push(format!("  inside, {}", numbers_inside(&numbered)));
     let flags: Vec<String> =
@@ -109,7 +100,7 @@ fn granted_line(subject: &Subject<'_>) -> String {
         (false, _) => "grant",
     };
     let granted = &plan.grant.devices;
-    let hosts = super::words::host(inventory, granted);
+    let hosts = inventory.host_names(granted);
     let inside: Vec<String> = (0..granted.len()).map(|n| n.to_string()).collect();
     let inside = match inside.as_slice() {
         [only] => format!("which is number {only} inside"),
@@ -120,15 +111,15 @@ fn granted_line(subject: &Subject<'_>) -> String {
     if has_mig { format!("{flags} {verb} {hosts}") } else { format!("{flags} {verb} {hosts}, {inside}") }
 }
 
-fn what_it_is_not(subject: &Subject<'_>, value: &str) -> &'static str {
+pub(super) fn what_it_is_not(subject: &Subject<'_>, value: &str) -> &'static str {
     let Meaning::List(entries) = Value::parse(value).meaning else { return "is no number of a GPU" };
     let one = subject.plan.grant.devices.len() == 1;
     match entries.first().map(|entry| &entry.kind) {
         Some(EntryKind::Index { .. }) if entries.len() > 1 => "begins with neither such a number nor such a host GPU",
         Some(EntryKind::Index { .. }) if one => "is neither that number nor that host GPU",
-        Some(EntryKind::Index { .. }) => "is none of these numbers and none of these host GPUs",
+        Some(EntryKind::Index { .. }) => "is none of these numbers, inside or on the host",
         Some(EntryKind::Gpu | EntryKind::Mig) if one => "is not the UUID of that GPU",
-        Some(EntryKind::Gpu | EntryKind::Mig) => "is not the UUID of one of these GPUs",
+        Some(EntryKind::Gpu | EntryKind::Mig) => "does not name exactly one of these GPUs",
         _ => "is neither a number nor a UUID",
     }
 }
@@ -153,10 +144,10 @@ pub(super) fn hints(subject: &Subject<'_>) -> Vec<String> {
         };
         out.push(format!("for host GPU {label}, {flag} and no CUDA_VISIBLE_DEVICES"));
     }
-    let hosts = super::words::host(inventory, granted);
+    let hosts = inventory.host_names(granted);
     out.push(match (source, plan.grant.requests.as_slice()) {
         (Some(Source::Gpus), [only]) => {
-            format!("for {hosts}, {} and no CUDA_VISIBLE_DEVICES", typed(inventory, only))
+            format!("for {hosts}, {} and no CUDA_VISIBLE_DEVICES", for_shell(inventory, only))
         }
         _ => format!("for {hosts}, leave CUDA_VISIBLE_DEVICES out"),
     });

@@ -1,10 +1,10 @@
 //! "Who said what": each setting with its origin, and what came of it.
 
-use super::words::{all_of, host, list, typed};
-use super::{Style, Subject};
+use super::words::{all_of, typed};
+use super::{Style, Subject, refusal};
 use crate::cuda::{EntryKind, Meaning, Value};
 use crate::finding::quoted;
-use crate::inventory::Device;
+use crate::inventory::{Device, list};
 use crate::plan::Verdict;
 use crate::provenance::Provenance;
 use crate::reconcile::{Basis, Reading, View};
@@ -14,7 +14,7 @@ use crate::request::{DeviceRequest, Source};
 type Row = (String, Vec<String>);
 
 /// The widest label that text still fits beside at 80 columns.
-const LABEL_LIMIT: usize = 40;
+const LABEL_LIMIT: usize = 46;
 
 /// The section, heading included.
 pub(super) fn section(subject: &Subject<'_>, style: Style) -> String {
@@ -42,18 +42,15 @@ fn granted(subject: &Subject<'_>, request: &DeviceRequest) -> Row {
     };
     let resolved = request.selection.resolve(inventory);
     let mut text = match resolved.devices.as_slice() {
-        [] => String::new(),
-        devices => format!("grants {}", host(inventory, devices)),
+        [] => "grants nothing: the GPU is in MIG mode and has no MIG device".to_owned(),
+        devices => format!("grants {}", inventory.host_names(devices)),
     };
-    if matches!(request.selection, crate::request::Selection::Count(_)) && !text.is_empty() {
+    if matches!(request.selection, crate::request::Selection::Count(_)) && !resolved.devices.is_empty() {
         text = format!("is a count: it {text}");
     }
     if !resolved.unknown.is_empty() {
         let unknown: Vec<String> = resolved.unknown.iter().map(|name| quoted(name)).collect();
         text = format!("asks for {}, which this host does not have", list(&unknown));
-    }
-    if text.is_empty() {
-        text = "grants nothing: the GPU is in MIG mode and has no MIG device".to_owned();
     }
     (label, vec![text])
 }
@@ -63,9 +60,9 @@ fn privileged(subject: &Subject<'_>) -> Option<Row> {
     let text = if open.is_empty() {
         return None;
     } else if subject.plan.grant.devices.is_empty() {
-        format!("lets it open {}, and grants none", host(subject.inventory, open))
+        format!("lets it open {}, and grants none", subject.inventory.host_names(open))
     } else {
-        format!("lets it open {}, whatever is granted", host(subject.inventory, open))
+        format!("lets it open {}, whatever is granted", subject.inventory.host_names(open))
     };
     let label = if subject.done { "device rules" } else { "--privileged" };
     Some((label.to_owned(), vec![text]))
@@ -81,17 +78,21 @@ fn asked_by_variable(subject: &Subject<'_>) -> Option<Row> {
         let label = format!("image NVIDIA_VISIBLE_DEVICES={}", quoted(replaced));
         return Some((label, vec!["replaced by -e, as always in Docker".to_owned()]));
     }
+    let asks_for_none = |value: &str| matches!(value, "" | "none" | "void");
     let value = subject.situation.visible_devices_request.as_deref()?;
+    if winner.is_some() && asks_for_none(value) {
+        return None;
+    }
     let label = format!("{} NVIDIA_VISIBLE_DEVICES={}", origin(subject.situation.visible_devices_from), quoted(value));
     let text = match winner.map(|request| request.source) {
         Some(Source::Gpus) => "outranked by --gpus".to_owned(),
         Some(Source::Cdi | Source::Nodes) => "outranked by --device".to_owned(),
         Some(Source::Policy) => "asks for GPUs; the policy decides".to_owned(),
         Some(_) => "outranked by what was granted".to_owned(),
-        None if matches!(value, "" | "none" | "void") => "asks for no GPU".to_owned(),
+        None if asks_for_none(value) => "asks for no GPU".to_owned(),
         None => match subject.situation.visible_devices_from {
             Provenance::Image => "asks for GPUs; an image grants nothing".to_owned(),
-            _ => format!("asks for GPUs; origin unknown (looked at {}), so it grants nothing", subject.looked_at),
+            _ => format!("asks for GPUs, and grants nothing: origin unknown: {}", subject.origin_unknown),
         },
     };
     Some((label, vec![text]))
@@ -127,7 +128,7 @@ fn value(subject: &Subject<'_>) -> Row {
     };
     let label = format!("{} CUDA_VISIBLE_DEVICES={}", origin(situation.provenance), quoted(text));
     let mut paragraphs = if situation.provenance == Provenance::Unknown {
-        vec![format!("origin unknown: looked at {}", subject.looked_at)]
+        vec![format!("origin unknown: {}", subject.origin_unknown)]
     } else {
         Vec::new()
     };
@@ -150,7 +151,7 @@ fn meaning(subject: &Subject<'_>, text: &str) -> Vec<String> {
         Basis::Hides => say("hides every GPU: left as it is"),
         Basis::All => say("is no CUDA value: CUDA would show no GPU; read as all granted GPUs"),
         Basis::Uncertain => say("left as it is: nobody can say which GPU a number means"),
-        Basis::NoMatch if decided.refused => say("names none of the granted GPUs"),
+        Basis::NoMatch if decided.refused => say(refusal::what_it_is_not(subject, text)),
         Basis::NoMatch if decided.view == View::Hidden => say("names none of the granted GPUs: none is shown"),
         Basis::NoMatch => say("names none of the granted GPUs: all of them are shown"),
         Basis::List { reading, lost, other } => {
@@ -168,7 +169,7 @@ fn meaning(subject: &Subject<'_>, text: &str) -> Vec<String> {
 fn read_as(subject: &Subject<'_>, text: &str, reading: Reading, devices: &[Device], other: &[Device]) -> Vec<String> {
     let Meaning::List(entries) = Value::parse(text).meaning else { return Vec::new() };
     let has_index = entries.iter().any(|entry| matches!(entry.kind, EntryKind::Index { .. }));
-    let hosts = host(subject.inventory, devices);
+    let hosts = subject.inventory.host_names(devices);
     if !has_index {
         return vec![format!("names {hosts}")];
     }
@@ -177,7 +178,7 @@ fn read_as(subject: &Subject<'_>, text: &str, reading: Reading, devices: &[Devic
         Reading::Host => {
             let missing: Vec<String> = entries
                 .iter()
-                .filter_map(|entry| entry.index())
+                .filter_map(crate::cuda::Entry::index)
                 .filter(|index| usize::try_from(*index).map_or(true, |index| index >= granted.len()))
                 .map(|index| index.to_string())
                 .collect();
@@ -199,7 +200,10 @@ fn read_as(subject: &Subject<'_>, text: &str, reading: Reading, devices: &[Devic
                 _ => format!("read as numbers inside: {hosts}"),
             };
             let is_tie = !other.is_empty() && other.len() == devices.len() && other != devices;
-            let as_host = format!("(as host numbers: {})", host(subject.inventory, other));
+            let as_host = match other {
+                [_] => format!("(as a host number: {})", subject.inventory.host_names(other)),
+                _ => format!("(as host numbers: {})", subject.inventory.host_names(other)),
+            };
             if is_tie { vec![read, as_host] } else { vec![read] }
         }
     }

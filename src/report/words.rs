@@ -1,36 +1,7 @@
 //! Words for devices, selections and numbers: the same ones in every report.
 
-use crate::inventory::{Device, Inventory};
+use crate::inventory::{Device, Inventory, noun};
 use crate::request::{DeviceRequest, Selection, Source};
-
-/// `1`, `1 and 3`, `0 to 3`, `0, 2 and 3`: a run of three or more is shown by its ends.
-pub(super) fn list(items: &[String]) -> String {
-    let numbers: Option<Vec<u32>> = items.iter().map(|item| item.parse().ok()).collect();
-    let is_run = |numbers: &Vec<u32>| numbers.len() > 2 && numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]);
-    match items {
-        [] => "none".to_owned(),
-        [only] => only.clone(),
-        [first, .., last] if numbers.as_ref().is_some_and(is_run) => format!("{first} to {last}"),
-        [others @ .., last] => format!("{} and {last}", others.join(", ")),
-    }
-}
-
-/// `host GPU 1`, `host GPUs 1 and 3`, `MIG devices 0:0 and 0:1`.
-pub(super) fn host(inventory: &Inventory, devices: &[Device]) -> String {
-    let labels: Vec<String> = devices.iter().map(|device| inventory.host_label(*device)).collect();
-    format!("{} {}", noun(devices, "host GPU"), list(&labels))
-}
-
-/// `GPU` or `MIG device`, in the plural where it has to be; `gpu` is the word for a full one.
-pub(super) fn noun(devices: &[Device], gpu: &str) -> String {
-    let migs = devices.iter().filter(|device| device.mig.is_some()).count();
-    let word = match migs {
-        0 => gpu,
-        all if all == devices.len() => "MIG device",
-        _ => "device",
-    };
-    if devices.len() == 1 { word.to_owned() } else { format!("{word}s") }
-}
 
 /// `2 GPUs`, `1 MIG device`.
 pub(super) fn count(devices: &[Device]) -> String {
@@ -56,6 +27,15 @@ pub(super) fn typed(inventory: &Inventory, request: &DeviceRequest) -> String {
         Source::Image => format!("image NVIDIA_VISIBLE_DEVICES=\"{}\"", names(inventory, &request.selection).join(",")),
         Source::Policy => "the policy".to_owned(),
         Source::Record => "an earlier decision".to_owned(),
+    }
+}
+
+/// As [`typed`], for a shell: Docker must get the double quotes of a list.
+pub(super) fn for_shell(inventory: &Inventory, request: &DeviceRequest) -> String {
+    let text = typed(inventory, request);
+    match text.split_once(" \"") {
+        Some((flag, value)) if request.source == Source::Gpus => format!("{flag} '\"{value}'"),
+        _ => text,
     }
 }
 
@@ -95,20 +75,5 @@ fn names(inventory: &Inventory, selection: &Selection) -> Vec<String> {
                 None => format!("/dev/nvidia{minor}"),
             })
             .collect(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lists_read_as_a_person_would_say_them() {
-        let say = |items: &[&str]| list(&items.iter().map(|item| (*item).to_owned()).collect::<Vec<_>>());
-        assert_eq!(say(&["1"]), "1");
-        assert_eq!(say(&["0", "1"]), "0 and 1");
-        assert_eq!(say(&["0", "1", "2"]), "0 to 2");
-        assert_eq!(say(&["3", "2", "1"]), "3, 2 and 1");
-        assert_eq!(say(&["0:0", "0:1", "1"]), "0:0, 0:1 and 1");
     }
 }

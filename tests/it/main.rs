@@ -9,6 +9,7 @@
 )]
 
 mod cli;
+mod command;
 mod docker_provenance;
 mod harness;
 mod hook_doors;
@@ -16,6 +17,5 @@ mod hook_nodes;
 mod plain_docker;
 mod plain_runc;
 mod scenarios;
-mod support;
 mod vectors;
 mod world;

@@ -1,10 +1,12 @@
 //! Every row of `tests/data/scenarios.json` through `cudaview explain`.
 
+#![allow(clippy::expect_used, reason = "a test that cannot go on ends there")]
+
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::support::{cudaview, data, json};
+use crate::command::{cudaview, data, json};
 
 #[test]
 fn every_scenario() {

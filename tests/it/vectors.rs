@@ -1,8 +1,10 @@
 //! Every vector of `tests/data/cvd-vectors.json` through `cudaview predict`.
 
+#![allow(clippy::expect_used, reason = "a test that cannot go on ends there")]
+
 use serde_json::{Value, json};
 
-use crate::support::{cudaview, data, json};
+use crate::command::{cudaview, data, json};
 
 /// Confidence for which the answer has to be the vector's.
 const BINDING: [&str; 3] = ["documented", "driver-observed", "driver-claimed"];

@@ -29,7 +29,7 @@ pub(super) fn read(path: &Path, key: &Key) -> Option<Inventory> {
         return None;
     }
     let mut inventory = Inventory::from_json(cache.inventory.to_string().as_bytes()).ok()?;
-    inventory.source = "cache".to_owned();
+    inventory.source = String::from("cache");
     Some(inventory)
 }
 
