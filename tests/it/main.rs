@@ -8,9 +8,12 @@
     reason = "a test ends by panicking, its helpers with it, and it works on the real system"
 )]
 
+mod brain;
 mod docker_provenance;
+mod doors;
 mod harness;
 mod hook_nodes;
 mod plain_docker;
 mod plain_runc;
+mod properties;
 mod world;
