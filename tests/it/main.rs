@@ -16,4 +16,5 @@ mod hook_nodes;
 mod plain_docker;
 mod plain_runc;
 mod properties;
+mod semantics;
 mod world;
