@@ -13,6 +13,7 @@ mod docker_provenance;
 mod doors;
 mod harness;
 mod hook_nodes;
+mod invariants;
 mod plain_docker;
 mod plain_runc;
 mod properties;
