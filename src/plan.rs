@@ -299,7 +299,8 @@ pub fn plan_exec(record: &Record, inventory: &Inventory, current: &Variables, co
     let (value, order) = (out.emitted.visible_devices.as_deref(), out.emitted.device_order.as_deref());
     let prediction = cuda::predict(inventory, &openable, value, order);
     out.visible = prediction.visible;
-    if given {
+    // An order of its own can move the numbers too.
+    if given || own_order {
         let known = config.trace && prediction.certain && !out.visible.is_empty();
         out.emitted.host_gpus = known.then(|| trace(inventory, &out.visible));
     }

@@ -133,11 +133,13 @@ impl Question<'_> {
         matches!(self.provenance, Provenance::User | Provenance::Exec)
     }
 
-    /// Rule 11: the order is set to something else than PCI, and models differ over these devices.
+    /// Rule 11: the order is and stays another than PCI, and models differ over these devices.
     fn order_is_mixed(&self, devices: &[Device]) -> bool {
-        self.order.is_some()
-            && DeviceOrder::parse(self.order) != DeviceOrder::Pci
-            && self.inventory.models_differ(devices)
+        let stays_other = match self.order {
+            Some(_) => DeviceOrder::parse(self.order) != DeviceOrder::Pci,
+            None => self.rules.device_order == OrderPolicy::Leave,
+        };
+        stays_other && self.inventory.models_differ(devices)
     }
 
     fn all_granted(&self) -> View {
@@ -231,7 +233,7 @@ fn decide_list(
     let has_index = entries.iter().any(|entry| entry.index().is_some());
     let has_mig = question.granted.iter().any(|device| device.mig.is_some());
     if has_index && has_mig {
-        return decide_mig_index(question, text, findings);
+        return decide_mig_index(question, text, value, entries, findings);
     }
     let container = read_list(question, entries, Reading::Container);
     let host = read_list(question, entries, Reading::Host);
@@ -250,15 +252,20 @@ fn decide_list(
 }
 
 /// Rule 15: integers over MIG devices follow `predict`, where it is certain.
-fn decide_mig_index(question: &Question<'_>, text: &str, findings: &mut Vec<Finding>) -> (View, Basis) {
-    let prediction = cuda::predict(question.inventory, question.granted, Some(text), question.order);
+fn decide_mig_index(
+    question: &Question<'_>,
+    text: &str,
+    value: &Value,
+    entries: &[Entry],
+    findings: &mut Vec<Finding>,
+) -> (View, Basis) {
+    // Without the quotes and white space that rule 6 takes away, over which CUDA would trip.
+    let plain = entries.iter().map(|entry| entry.text.as_str()).collect::<Vec<_>>().join(",");
+    let prediction = cuda::predict(question.inventory, question.granted, Some(&plain), question.order);
     if !prediction.certain || prediction.visible.is_empty() {
         return no_match(question, text, findings);
     }
-    let asked = match Value::parse(text).meaning {
-        Meaning::List(entries) => entries.len(),
-        Meaning::Hidden | Meaning::All => 0,
-    };
+    let asked = entries.len();
     if prediction.visible.len() < asked {
         let message = format!(
             "CUDA_VISIBLE_DEVICES={} has {asked} entries, and CUDA shows {} of them: {}",
@@ -269,8 +276,10 @@ fn decide_mig_index(question: &Question<'_>, text: &str, findings: &mut Vec<Find
         let hint = format!("CUDA_VISIBLE_DEVICES={}", question.inventory.uuid(prediction.visible[0]));
         findings.push(Finding::new(Code::OverrideExceedsGrant, Severity::Warning, message, hint));
     }
-    let basis = Basis::List { reading: Reading::Container, lost: Vec::new(), other: Vec::new() };
-    (View::Devices(prediction.visible), basis)
+    let devices = prediction.visible;
+    let taken = Kept { devices, used: entries.to_vec(), repeats: Vec::new(), lost: Vec::new() };
+    report_malformed(question, text, value, &taken, findings);
+    (View::Devices(taken.devices), Basis::List { reading: Reading::Container, lost: Vec::new(), other: Vec::new() })
 }
 
 fn no_match(question: &Question<'_>, text: &str, findings: &mut Vec<Finding>) -> (View, Basis) {
@@ -393,9 +402,12 @@ fn report_image_default(question: &Question<'_>, text: &str, value: &Value, find
 }
 
 fn report_mixed_order(question: &Question<'_>, text: &str, wide: &[Device], findings: &mut Vec<Finding>) {
-    let order = quoted(question.order.unwrap_or_default());
+    let order = question.order.map_or_else(
+        || "without CUDA_DEVICE_ORDER".to_owned(),
+        |order| format!("with CUDA_DEVICE_ORDER={}", quoted(order)),
+    );
     let message = format!(
-        "CUDA_VISIBLE_DEVICES={} with CUDA_DEVICE_ORDER={order} over different models: \
+        "CUDA_VISIBLE_DEVICES={} {order} over different models: \
          nobody can say which GPUs it means, so it was left as it is",
         quoted(text)
     );
@@ -458,10 +470,10 @@ fn emit_view(question: &Question<'_>, view: &View, basis: &Basis, openable: &[De
     };
     let has_mig = devices.iter().any(|device| device.mig.is_some());
     if *basis == Basis::Unset {
-        let same = openable == question.granted;
-        let leave = question.rules.when_unset == WhenUnset::Leave && same;
+        // Unset shows everything that can be opened, so it can stay so only where that is what was granted.
         let wide = union(question.granted, question.openable_anyway);
-        if has_mig || leave || question.order_is_mixed(&wide) {
+        let leave = question.rules.when_unset == WhenUnset::Leave || has_mig || question.order_is_mixed(&wide);
+        if leave && openable == question.granted {
             return Emission::Keep;
         }
     }

@@ -131,8 +131,10 @@ fn resume(record: &Record, inventory: &Inventory, nodes: &[Minor], out: &mut Sit
     if !(is_whole && is_current && covered) {
         return;
     }
+    // A grant that no operator chose stays one: an image's default narrows it at the second door too.
+    let source = if record.explicit { Source::Record } else { Source::Image };
     let names = record.granted.clone();
-    out.requests = vec![DeviceRequest { source: Source::Record, selection: Selection::Names(names) }];
+    out.requests = vec![DeviceRequest { source, selection: Selection::Names(names) }];
     out.unreadable = None;
     out.original = record.original.clone();
     out.provenance = record.provenance;
@@ -163,16 +165,20 @@ fn gpu_nodes(spec: Spec<'_>, host: &HostFacts) -> Vec<Minor> {
 fn add_openable(spec: Spec<'_>, inventory: &Inventory, host: &HostFacts, out: &mut Situation) {
     let has_host_dev = spec.mounts().iter().any(|mount| mount.bind && matches!(mount.destination, "/dev" | "/dev/"));
     let nodes: Vec<DeviceNumber> = spec.nodes().into_iter().map(|node| node.number).collect();
-    let wide: Vec<Rule> = spec.rules().into_iter().filter(|rule| rule.single_gpu().is_none()).collect();
+    let is_allowed = |number: DeviceNumber| {
+        let wide = spec.rules().into_iter().filter(|rule| !rule.is_single(number));
+        if host.rootless { has_host_dev } else { allowed(wide, number) }
+    };
+    let is_open = |number: DeviceNumber| is_allowed(number) && (has_host_dev || nodes.contains(&number));
     for (gpu, candidate) in inventory.gpus.iter().enumerate() {
         let number = DeviceNumber::gpu(candidate.minor);
-        let is_allowed = if host.rootless { has_host_dev } else { allowed(wide.iter().copied(), number) };
-        if !is_allowed {
-            continue;
-        }
-        if has_host_dev || nodes.contains(&number) {
-            out.openable_anyway.extend(inventory.devices_of(gpu));
-        } else {
+        if is_open(number) {
+            // A MIG device needs its capability nodes beside its GPU's.
+            let has_nodes = |device: &Device| {
+                inventory.mig(*device).is_none_or(|mig| mig.capability_nodes.iter().all(|node| is_open(node.number)))
+            };
+            out.openable_anyway.extend(inventory.devices_of(gpu).into_iter().filter(has_nodes));
+        } else if is_allowed(number) {
             out.wide_rules = true;
         }
     }

@@ -8,14 +8,19 @@
     reason = "a test ends by panicking, its helpers with it, and it works on the real system"
 )]
 
+mod brain;
 mod cli;
 mod command;
 mod docker_provenance;
+mod doors;
 mod harness;
 mod hook_doors;
 mod hook_nodes;
+mod invariants;
 mod plain_docker;
 mod plain_runc;
+mod properties;
 mod scenarios;
+mod semantics;
 mod vectors;
 mod world;
