@@ -10,6 +10,7 @@
 
 mod cli;
 mod command;
+mod cudaview_docker;
 mod docker_provenance;
 mod harness;
 mod hook_doors;
