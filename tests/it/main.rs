@@ -8,15 +8,19 @@
     reason = "a test ends by panicking, its helpers with it, and it works on the real system"
 )]
 
+mod bad_input;
 mod cli;
 mod command;
 mod cudaview_docker;
+mod cudaview_runc;
 mod docker_provenance;
 mod harness;
 mod hook_doors;
 mod hook_nodes;
+mod passthrough;
 mod plain_docker;
 mod plain_runc;
+mod sandbox;
 mod scenarios;
 mod vectors;
 mod world;

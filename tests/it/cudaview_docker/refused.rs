@@ -109,7 +109,7 @@ exit $code
     fs::write(script.with_extension("data"), docker.data_root().to_str().unwrap()).unwrap();
     let host = Host::of(docker, install);
     for (how, reason) in [
-        ("rm \"$1\"", "failed to open it"),
+        ("rm \"$1\"", "failed to open it: ENOENT"),
         ("chmod 666 \"$1\"", "others may write to it"),
         ("echo '{' >\"$1\"", "EOF"),
     ] {
