@@ -141,8 +141,13 @@ fn descriptors_and_signals_are_inherited() {
     let text = String::from_utf8_lossy(&found);
     assert!(text.contains("fd 7 ") && text.contains("/seven") && text.contains("fd 6 "), "{text}");
     assert!(!text.contains("config.toml") && !text.contains("fd 4 "), "nothing of ours stays open: {text}");
-    // USR1 (10), PIPE (13), CHLD (17) ignored; HUP (1), USR2 (12) blocked.
-    assert!(text.contains("SigIgn:\t0000000000011200") && text.contains("SigBlk:\t0000000000000801"), "{text}");
+    let signals = |line: &str| {
+        let mask = text.lines().find_map(|text| text.strip_prefix(line)).unwrap().trim();
+        // Without the real-time ones, which whoever runs the tests may have ignored.
+        u64::from_str_radix(mask, 16).unwrap() & 0x7fff_ffff
+    };
+    // USR1 (10), PIPE (13) and CHLD (17) are ignored, HUP (1) and USR2 (12) blocked.
+    assert_eq!((signals("SigIgn:"), signals("SigBlk:")), (1 << 9 | 1 << 12 | 1 << 16, 1 | 1 << 11), "{text}");
     // Closed standard streams stay closed, also while a bundle is read.
     sandbox.write_spec(&plain_spec());
     for closed in ["exec <&-", "exec >&-", "exec 2>&-", "exec <&- >&- 2>&-"] {

@@ -10,8 +10,11 @@ use crate::world::command::{Ran, run};
 use crate::world::count::{COUNT, Count};
 use crate::world::{Access, Bundle};
 
+/// The options that name a file.
+type Form<'a> = &'a dyn Fn(&str) -> Vec<String>;
+
 /// `exec` with a process file as the engine wrote it: with the value from before any rewriting.
-fn exec(bundle: &Bundle, env: &[&str], options: &dyn Fn(&str) -> Vec<String>) -> (Ran, Value) {
+fn exec(bundle: &Bundle, env: &[&str], options: Form<'_>) -> (Ran, Value) {
     let mut process = bundle.spec()["process"].clone();
     process["args"] = json!(COUNT);
     process["env"] = json!(env);
@@ -28,7 +31,7 @@ fn exec_reads_the_process_file_in_every_form() {
     let host = Host::new("");
     let bundle = host.granted(&[1, 3], &["sleep", "1000"], &["CUDA_VISIBLE_DEVICES=1,3"]);
     bundle.up();
-    let forms: [&dyn Fn(&str) -> Vec<String>; 5] = [
+    let forms: [Form<'_>; 5] = [
         &|file| vec!["--process".to_owned(), file.to_owned()],
         &|file| vec!["-p".to_owned(), file.to_owned()],
         &|file| vec![format!("--process={file}")],
@@ -90,7 +93,7 @@ fn update_keeps_the_containers_gpus() {
     let foreign = host.bundle(&["sleep", "1000"], &[]);
     foreign.up();
     let resources = r#"{"unknown":1.10,"devices":[{"allow":false,"access":"rwm"}],"pids":{"limit":100}}"#;
-    let update = |bundle: &Bundle, form: &dyn Fn(&str) -> Vec<String>| {
+    let update = |bundle: &Bundle, form: Form<'_>| {
         let file = bundle.path().join("resources");
         fs::write(&file, resources).unwrap();
         let before = Untouched::of(&file);
@@ -98,7 +101,7 @@ fn update_keeps_the_containers_gpus() {
         run(bundle.command().arg("update").args(arguments).arg(bundle.id())).ok();
         (fs::read_to_string(&file).unwrap(), before.stamp() == Untouched::of(&file).stamp())
     };
-    let forms: [&dyn Fn(&str) -> Vec<String>; 3] = [
+    let forms: [Form<'_>; 3] = [
         &|file| vec!["--resources".to_owned(), file.to_owned()],
         &|file| vec!["-r".to_owned(), file.to_owned()],
         &|file| vec![format!("--resources={file}")],

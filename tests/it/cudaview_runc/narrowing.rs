@@ -94,8 +94,8 @@ fn a_rule_that_denies_after_it_counts() {
     let bundle = host.bundle(&["gpu-count", "--json"], &["CUDA_VISIBLE_DEVICES=3"]);
     bundle.edit(|spec| {
         let rules = &mut spec["linux"]["resources"]["devices"];
-        push(rules, json!({"allow": true, "type": "c", "major": 195, "access": "rwm"}));
-        push(rules, json!({"allow": false, "type": "c", "major": 195, "access": "rwm"}));
+        push(rules, json!({"allow": true, "type": "c", "major": 195, "access": "rw"}));
+        push(rules, json!({"allow": false, "type": "c", "major": 195, "access": "rw"}));
         spec::grant_nodes(spec, &[1, 3]);
     });
     let count = bundle.count();
