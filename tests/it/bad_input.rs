@@ -1,8 +1,8 @@
 //! Files that are not what they should be. Each gets one clear message and the documented exit code, stays as it was,
 //! and no container that asked for GPUs starts without them.
 
-use std::fs;
-use std::os::unix::fs::symlink;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -127,13 +127,14 @@ fn a_configuration_that_is_no_regular_file() {
 #[test]
 fn an_inventory_that_cannot_be_used() {
     type Break = fn(&Path);
-    let breaks: [(Break, &str); 6] = [
-        (|file| fs::remove_file(file).unwrap(), "ENOENT"),
+    let breaks: [(Break, &str); 7] = [
+        (|file| fs::remove_file(file).unwrap(), "does not exist"),
         (|file| fs::remove_file(file).and_then(|()| fs::create_dir(file)).unwrap(), ""),
         (|file| fs::write(file, "").unwrap(), "EOF"),
         (|file| fs::write(file, "{\"schemaVersion\": 1, \"gpus\": [").unwrap(), "EOF"),
         (|file| fs::write(file, "{\"schemaVersion\": 99, \"gpus\": []}").unwrap(), ""),
         (|file| fs::write(file, b"\xff\xfe").unwrap(), ""),
+        (|file| fs::set_permissions(file, Permissions::from_mode(0o666)).unwrap(), "can be written"),
     ];
     for (number, (break_it, word)) in breaks.into_iter().enumerate() {
         for config in ["", "[grant]\nbase = [\"1\"]\n"] {
@@ -260,6 +261,57 @@ fn a_log_that_cannot_be_written_changes_nothing() {
     sandbox.write("bundle/config.json", "{\"nvidia");
     let ran = sandbox.create().failed_with(BAD_INPUT);
     assert!(ran.stderr.starts_with("cudaview: failed to parse"), "{ran}");
+}
+
+/// The operator's trail must not decide whether a container starts.
+#[test]
+fn an_audit_trail_that_cannot_be_written_changes_nothing() {
+    for place in ["/dev/full", "/dev/null/audit.jsonl"] {
+        let sandbox = Sandbox::new(&format!("audit = \"{place}\"\n"));
+        sandbox.write_spec(&gpu_spec(&["CUDA_VISIBLE_DEVICES=3"]));
+        let ran = sandbox.create().ok();
+        assert_eq!((ran.stderr.as_str(), sandbox.log().as_str(), sandbox.started().len()), ("", "", 1));
+        assert!(sandbox.spec().to_string().contains("CUDA_VISIBLE_DEVICES=0"));
+    }
+}
+
+/// Who only observes is not in the way, whatever is wrong.
+#[test]
+fn observing_lets_everything_pass() {
+    let passes = |sandbox: &Sandbox| {
+        let before = Untouched::of(&sandbox.path("bundle/config.json"));
+        let ran = sandbox.create().ok();
+        assert_eq!((ran.stderr.as_str(), sandbox.log().as_str(), sandbox.started().len()), ("", "", 1));
+        assert_eq!(Untouched::of(&sandbox.path("bundle/config.json")), before);
+    };
+    let observing = || Sandbox::new("mode = \"observe\"\n");
+    let sandbox = observing();
+    sandbox.write("bundle/config.json", "{\"nvidia");
+    passes(&sandbox);
+    let sandbox = observing();
+    sandbox.write_spec(&gpu_spec(&["A"]));
+    passes(&sandbox);
+    let sandbox = observing();
+    sandbox.write_spec(&gpu_spec(&["CUDA_VISIBLE_DEVICES=3"]));
+    fs::remove_file(sandbox.path("inventory.json")).unwrap();
+    passes(&sandbox);
+    let sandbox = observing();
+    sandbox.write_spec(&gpu_spec(&["CUDA_VISIBLE_DEVICES=3"]));
+    fs::remove_file(sandbox.path("prefix/bin/cudaview-hook")).unwrap();
+    passes(&sandbox);
+}
+
+/// The wrapper keeps the inherited signals, and must not die of one that its own last words raise.
+#[test]
+fn a_standard_error_that_nobody_reads_changes_nothing() {
+    let sandbox = Sandbox::new("");
+    sandbox.write("bundle/config.json", "{\"nvidia");
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = sandbox.command();
+    command.args(["create", "--bundle"]).arg(sandbox.path("bundle")).arg("c1").stderr(writer);
+    assert_eq!(command.status().unwrap().code(), Some(BAD_INPUT));
+    assert_eq!(sandbox.log().lines().count(), 1);
 }
 
 /// runc's own log format, which engines that do not ask for JSON get.

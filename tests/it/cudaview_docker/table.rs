@@ -139,6 +139,40 @@ fn cudaview_docker_blocks_what_was_not_granted_and_what_was_narrowed_away() {
     assert!(host.docker.hook_record().is_empty(), "{:?}", host.docker.hook_record());
 }
 
+/// What else is on the command line does not matter.
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn cudaview_docker_other_flags_of_the_same_container() {
+    let host = Host::new("");
+    let check = |more: &[&str], view: &[usize], emitted: &str| {
+        let flags = [&GPUS_1_3[..], more].concat();
+        host.check(&flags, IMAGE, &Expected { view, nodes: view, value: emitted });
+    };
+    check(&["--user", "1000:1000", "--cap-drop", "ALL", "--read-only"], &[1, 3], "0,1");
+    check(&["--security-opt", "no-new-privileges", "--tty", "--init"], &[1, 3], "0,1");
+    check(&["--ipc", "host", "--pid", "host", "--workdir", "/tmp", "--hostname", "nvidia"], &[1, 3], "0,1");
+    check(&["-e", "NVIDIA_VISIBLE_DEVICES=0"], &[1, 3], "0,1");
+    check(&["-e", "CUDA_VISIBLE_DEVICES=0", "-e", "CUDA_VISIBLE_DEVICES=3"], &[3], "0");
+    check(&["-e", " CUDA_VISIBLE_DEVICES=x", "-e", "CUDA_VISIBLE_DEVICES= \"1,3\" "], &[1, 3], "0,1");
+    // A GPU by each way: the union is granted.
+    let device = host.install.docker_devices(&[3]);
+    let flags = ["--gpus", "device=1", &device[0]];
+    host.check(&flags, IMAGE, &Expected { view: &[1, 3], nodes: &[1, 3], value: "0,1" });
+}
+
+/// Image and user say the same, and the user means it.
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn cudaview_docker_a_user_who_repeats_the_image() {
+    let host = Host::new("");
+    host.docker.load(A100X4, "usual", &["PATH=/bin:/usr/bin", "CUDA_VISIBLE_DEVICES=0"]);
+    let flags = [&GPUS_1_3[..], &["-e", "CUDA_VISIBLE_DEVICES=0"]].concat();
+    host.check(&flags, "usual", &Expected { view: &[1], nodes: &[1], value: "0" });
+    host.check(&GPUS_1_3, "usual", &Expected { view: &[1, 3], nodes: &[1, 3], value: "0,1" });
+    host.docker.load(A100X4, "empty", &["PATH=/bin:/usr/bin", "CUDA_VISIBLE_DEVICES="]);
+    host.check(&GPUS_1_3, "empty", &Expected { view: &[1, 3], nodes: &[1, 3], value: "0,1" });
+}
+
 /// A rule for the whole major number lets the container make the nodes of GPUs that nobody gave it.
 #[test]
 #[ignore = "needs root and engines: sudo tests/run"]

@@ -8,7 +8,7 @@ use super::Host;
 use crate::sandbox::Untouched;
 use crate::world::command::{Ran, run};
 use crate::world::count::{COUNT, Count};
-use crate::world::{Access, Bundle};
+use crate::world::{Access, Bundle, CgroupView, require};
 
 /// The options that name a file.
 type Form<'a> = &'a dyn Fn(&str) -> Vec<String>;
@@ -81,6 +81,29 @@ fn exec_in_a_container_that_is_not_ours_is_left_alone() {
     let (ran, process) = exec(&bundle, &env, &|file| vec!["--process".to_owned(), file.to_owned()]);
     assert_eq!(Count::of(ran).env["CUDA_VISIBLE_DEVICES"], "1,3");
     assert_eq!(process["env"], json!(env));
+}
+
+/// Typed by hand: nothing in the command line says where the bundle is, the low-level runtime's own state does.
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn exec_finds_the_container_by_the_runtimes_state() {
+    require(&["crun"]);
+    for (low_level, view) in [("runc", CgroupView::Machine), ("crun", CgroupView::WithoutUnified)] {
+        let host = Host::new(&format!("low_level_runtime = [\"{low_level}\"]\n"));
+        let bundle = host.granted(&[1, 3], &["sleep", "1000"], &["CUDA_VISIBLE_DEVICES=1,3"]).seeing(view);
+        bundle.up();
+        let elsewhere = tempfile::tempdir().unwrap();
+        let file = elsewhere.path().join("process");
+        let mut process = bundle.spec()["process"].clone();
+        process["args"] = json!(COUNT);
+        process["env"] = json!(["PATH=/bin:/usr/bin", "CUDA_VISIBLE_DEVICES=1,3"]);
+        fs::write(&file, process.to_string()).unwrap();
+        // The last --log counts.
+        let mut command = bundle.command();
+        command.arg("--log").arg(elsewhere.path().join("log")).arg("exec").arg("-p").arg(&file).arg(bundle.id());
+        let count = Count::of(run(&mut command));
+        assert_eq!((count.cuda, count.env["CUDA_VISIBLE_DEVICES"].as_str()), (host.uuids_of(&[1, 3]), "0,1"));
+    }
 }
 
 /// podman sends device rules of its own with every update.
