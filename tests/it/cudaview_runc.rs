@@ -4,6 +4,7 @@ mod changes;
 mod disk;
 mod edits;
 mod exec;
+mod mig;
 mod narrowing;
 mod runtimes;
 

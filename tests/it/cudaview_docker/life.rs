@@ -65,3 +65,24 @@ fn cudaview_docker_passes_the_programs_exit_code_and_signals_on() {
     assert!(ran.stderr.contains("no-such-program"), "{ran}");
     assert_eq!(host.containers(), [""; 0]);
 }
+
+/// Many at once, each with a value of its own; the audit trail has a whole line for each.
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn cudaview_docker_containers_at_the_same_time_do_not_mix() {
+    let host = Host::new("");
+    std::thread::scope(|scope| {
+        for gpu in [0, 1, 2, 3, 0, 1, 2, 3] {
+            let host = &host;
+            scope.spawn(move || {
+                let value = format!("CUDA_VISIBLE_DEVICES={gpu}");
+                let count = host.count(IMAGE, &["--gpus", "all", "-e", &value]);
+                assert_eq!((count.cuda, count.nodes), (host.uuids_of(&[gpu]), paths(&[gpu])));
+            });
+        }
+    });
+    let mut seen: Vec<String> =
+        host.install.audit_records().iter().map(|record| record["visible"][0].as_str().unwrap().to_owned()).collect();
+    seen.sort();
+    assert_eq!(seen, ["0", "0", "1", "1", "2", "2", "3", "3"]);
+}
