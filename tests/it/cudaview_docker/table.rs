@@ -1,5 +1,7 @@
 //! Combinations of `--gpus`, `--device`, the image's `ENV` and `-e`.
 
+use serde_json::json;
+
 use super::{GPUS_1_3, Host, IMAGE_CVD_0, IMAGE_NVD_ALL, entries, paths};
 use crate::world::dockerd::IMAGE;
 use crate::world::{A100X4, Access, CUDA_ERROR_NO_DEVICE};
@@ -160,6 +162,35 @@ fn cudaview_docker_other_flags_of_the_same_container() {
     host.check(&flags, IMAGE, &Expected { view: &[1, 3], nodes: &[1, 3], value: "0,1" });
 }
 
+/// `CUDA_VISIBLE_DEVICES` says nothing about Vulkan, EGL or X: who asks for those keeps every granted GPU.
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn cudaview_docker_graphics_keeps_the_nodes() {
+    let host = Host::new("");
+    host.docker.load(A100X4, "capable", &["PATH=/bin:/usr/bin", "NVIDIA_DRIVER_CAPABILITIES=all"]);
+    let check = |gpus: &str, more: &[&str], image: &str, nodes: &[usize], value: &str| {
+        let flags = [&["--gpus", gpus, "-e", "CUDA_VISIBLE_DEVICES=3"], more].concat();
+        host.check(&flags, image, &Expected { view: &[3], nodes, value });
+    };
+    let two = "\"device=1,3\"";
+    check("\"device=1,3\",\"capabilities=graphics,utility\"", &[], IMAGE, &[1, 3], "1");
+    check(two, &["-e", "NVIDIA_DRIVER_CAPABILITIES=compute,display"], IMAGE, &[1, 3], "1");
+    check(two, &["-e", "NVIDIA_DRIVER_CAPABILITIES=all"], IMAGE, &[1, 3], "1");
+    check(two, &["-e", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"], IMAGE, &[3], "0");
+    check(two, &[], "capable", &[3], "0");
+}
+
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn cudaview_docker_no_gpu_is_an_answer_too() {
+    let host = Host::new("");
+    for image in [IMAGE, IMAGE_NVD_ALL] {
+        let count = host.count(image, &["--gpus", "0"]);
+        assert_eq!((count.cuda_error, count.nodes.len()), (CUDA_ERROR_NO_DEVICE, 0), "{image}");
+    }
+    assert_eq!(host.docker.hook_record().pop().unwrap()["entries"], json!(["NVIDIA_VISIBLE_DEVICES=void"]));
+}
+
 /// Image and user say the same, and the user means it.
 #[test]
 #[ignore = "needs root and engines: sudo tests/run"]
@@ -182,6 +213,12 @@ fn cudaview_docker_says_where_it_cannot_narrow() {
     host.check(&flags, IMAGE, &Expected { view: &[1, 3], nodes: &[1, 3], value: "0,1" });
     let record = host.last_audit();
     let findings = record["findings"].as_array().unwrap();
+    host.check(
+        &["--gpus", "all", flags[2], flags[3]],
+        IMAGE,
+        &Expected { view: &[0, 1, 2, 3], nodes: &[0, 1, 2, 3], value: "0,1,2,3" },
+    );
+    assert_eq!(host.last_audit()["findings"], json!([]), "there is nothing left to narrow");
     assert!(findings.iter().any(|f| f["code"] == "cannot-narrow" && f["severity"] == "warning"), "{record}");
 }
 
