@@ -77,7 +77,8 @@ pub fn grant(inventory: &Inventory, asked: &Asked<'_>, config: &Config) -> Grant
 /// Steps (a) to (c): proven requests, else a proven user's variable, else the policy's base.
 fn choose_requests(asked: &Asked<'_>, config: &Config, out: &mut Grant) {
     out.requests = asked.requests.iter().filter(|request| !request.selection.is_nothing()).cloned().collect();
-    if !out.requests.is_empty() {
+    // `--gpus 0` ends the search too: somebody asked for none.
+    if !asked.requests.is_empty() {
         return;
     }
     if let Some(value) = asked.visible_devices {

@@ -9,6 +9,10 @@ use crate::record::{Record, Variables, devices};
 use crate::request::{DeviceRequest, Selection, Source, cdi_selection, count_selection, parse_gpus};
 use crate::spec::{Rule, Spec, allowed};
 
+/// The driver's parts that a container asks for.
+// NVIDIA Container Toolkit, "Specialized Configurations with Docker".
+pub const CAPABILITIES: &str = "NVIDIA_DRIVER_CAPABILITIES";
+
 /// Who puts devices into the container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Injection {
@@ -111,6 +115,11 @@ pub fn from_spec(
     };
     out.visible_devices_from = of_variable(facts, Variables::NAMES[2], out.visible_devices_request.as_deref());
     out.provenance = of_variable(facts, Variables::NAMES[0], out.current.visible_devices.as_deref());
+    // The long way to ask for graphics; what --gpus made the engine append is in the request already.
+    let capabilities = config_value(facts, CAPABILITIES);
+    if of_variable(facts, CAPABILITIES, capabilities) == Provenance::User {
+        out.graphics |= capabilities.is_some_and(|value| wants_graphics(value.split(',')));
+    }
     out.runtime_named = facts.runtime_is_default.map(|is_default| !is_default);
     if let Some(record) = spec.record() {
         resume(&record, inventory, &nodes, &mut out);

@@ -7,7 +7,7 @@ use crate::provenance::Provenance;
 use crate::record::Variables;
 use crate::report::ImageEnv;
 use crate::request::{DeviceRequest, GpusFlag, Selection, Source, cdi_selection};
-use crate::situation::{Injection, Situation, wants_graphics};
+use crate::situation::{CAPABILITIES, Injection, Situation, wants_graphics};
 
 /// The flags.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -58,7 +58,7 @@ impl WhatIf {
             provenance,
             runtime_named: Some(!self.default_runtime),
             openable_anyway: if self.privileged { inventory.all_devices() } else { Vec::new() },
-            graphics: wants_graphics(self.gpus.iter().flat_map(|flag| &flag.capabilities).map(String::as_str)),
+            graphics: self.wants_graphics(),
             injection: match config.inject {
                 Inject::Engine => Injection::Engine,
                 Inject::Nvidia => Injection::Nvidia,
@@ -68,6 +68,13 @@ impl WhatIf {
             requests,
             ..Situation::blank()
         }
+    }
+
+    /// Whether the operator asked for more than CUDA, with `--gpus` or with the variable.
+    fn wants_graphics(&self) -> bool {
+        let by_flag = wants_graphics(self.gpus.iter().flat_map(|flag| &flag.capabilities).map(String::as_str));
+        let (value, origin) = self.variable(CAPABILITIES);
+        by_flag || (origin == Provenance::User && value.is_some_and(|value| wants_graphics(value.split(','))))
     }
 
     /// What the image has built in.

@@ -72,7 +72,7 @@ pub fn decide(container: &Container<'_>, config: &Config) -> Result<Decision, Fa
         decided = plan(&inventory, &situation, config);
     }
     if let Some(error) = problem.filter(|_| !decided.grant.requests.is_empty()) {
-        let hint = "cudaview inventory shows what was looked at";
+        let hint = error.hint();
         return Err(Failure::new(Exit::NoInventory, error).hint(hint));
     }
     let hook = hook_path()?;

@@ -7,6 +7,8 @@ use std::time::SystemTime;
 
 use serde_json::json;
 
+use super::raw;
+
 /// Where the engine wants the runtime's words.
 #[derive(Clone, Debug, Default)]
 pub struct Channel<'a> {
@@ -25,6 +27,8 @@ pub fn now() -> String {
 /// A failure to say it is not a reason to fail differently.
 pub fn failure(channel: &Channel<'_>, text: &str) {
     append(channel, "error", text);
+    // The wrapper keeps the signals that the runtime is to inherit; from here on there is no runtime.
+    raw::ignore_broken_pipes();
     // Neither a closed nor a full standard error may change how this ends.
     let _ = writeln!(std::io::stderr(), "{text}");
 }

@@ -5,6 +5,8 @@ use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use crate::sys::errno::Cause;
+
 /// No file of an engine that we read comes near this size.
 const SIZE_LIMIT: u64 = 16 << 20;
 
@@ -30,10 +32,13 @@ pub(super) enum ReadError {
 }
 
 impl ReadError {
-    /// The whole story in one line, for a note.
+    /// The whole story in one line, for a note; system errors by their symbols, since it may reach Docker.
     pub(super) fn full_text(&self) -> String {
         match self {
-            Self::Open(cause) | Self::Read(cause) => format!("{self}: {cause}"),
+            Self::Open(cause) | Self::Read(cause) => match cause.raw_os_error() {
+                Some(errno) => format!("{self}: {}", Cause(rustix::io::Errno::from_raw_os_error(errno))),
+                None => format!("{self}: {cause}"),
+            },
             _ => self.to_string(),
         }
     }
