@@ -48,7 +48,7 @@ pub fn grant(inventory: &Inventory, asked: &Asked<'_>, config: &Config) -> Grant
     let mut out = Grant::default();
     if let Some(reason) = asked.unreadable {
         out.refuse(
-            Code::UnknownDevice,
+            Code::RequestUnreadable,
             format!("the engine's record of the GPU request cannot be read: {reason}"),
             "see that cudaview-runtime runs as root, and that the engine's data directory is where it was",
         );

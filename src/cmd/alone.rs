@@ -22,7 +22,7 @@ use crate::spec::{Rule, Spec, allowed};
 use crate::sys::bundle::Document;
 use crate::sys::cgroup::{self, DeviceCgroup};
 use crate::sys::state::State;
-use crate::sys::{configuration, host, rootfs};
+use crate::sys::{configuration, host, rootfs, trusted};
 
 /// Which doors can do what this one cannot.
 const OTHER_DOORS: &str = "use cudaview-runtime as the runtime (docker run --runtime cudaview, podman --runtime), \
@@ -163,7 +163,7 @@ fn allow(state: &State, spec: Spec<'_>, nodes: &[DeviceNode]) -> Result<(), Fail
         }
         // No device cgroup of its own: the nodes alone decide.
         DeviceCgroup::Shared | DeviceCgroup::None => Ok(()),
-        DeviceCgroup::V2 if host::is_rootless() => Ok(()),
+        DeviceCgroup::V2 if trusted::in_user_namespace() => Ok(()),
         DeviceCgroup::V2 => {
             let paths: Vec<&str> = blocked.iter().map(|node| node.path.as_str()).collect();
             let text = format!(

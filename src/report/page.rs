@@ -47,6 +47,7 @@ fn text(code: Code) -> &'static str {
         ImageRequestIgnored "image-request-ignored",
         NothingGranted "nothing-granted",
         UnknownDevice "unknown-device",
+        RequestUnreadable "request-unreadable",
         Withheld "withheld",
         CannotNarrow "cannot-narrow",
         DeviceOrderChanged "device-order-changed",

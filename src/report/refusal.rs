@@ -179,7 +179,7 @@ fn before_reconciliation(subject: &Subject<'_>) -> String {
         return finish(vec!["cudaview: refused".to_owned()], Code::UnknownDevice);
     };
     let mut lines = vec![format!("cudaview: refused, {}", finding.message)];
-    if subject.situation.unreadable.is_none() && finding.code == Code::UnknownDevice {
+    if finding.code == Code::UnknownDevice {
         let flags: Vec<String> =
             subject.plan.grant.requests.iter().map(|request| typed(subject.inventory, request)).collect();
         lines.push(format!("  asked for by {}", list(&flags)));

@@ -94,8 +94,17 @@ fn is_trusted_owner(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw() || (uid == OVERFLOW_UID && in_user_namespace())
 }
 
-/// Whether user ids are mapped, so that the host's root may appear as the overflow uid.
-fn in_user_namespace() -> bool {
+/// As [`read`], for a file that has to be there.
+///
+/// # Errors
+/// [`Untrusted`] where there is none too.
+pub fn read_existing(path: &Path, limit: u64) -> Result<Vec<u8>, Untrusted> {
+    let missing = || Untrusted::Read { path: path.to_owned(), source: rustix::io::Errno::NOENT.into() };
+    read(path, limit)?.ok_or_else(missing)
+}
+
+/// Whether user ids are mapped, so that the host's root may appear as the overflow uid, and no device cgroup can be set.
+pub fn in_user_namespace() -> bool {
     let identity = ["0", "0", "4294967295"];
     std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| !map.split_whitespace().eq(identity))
 }
@@ -125,5 +134,10 @@ mod tests {
         assert!(matches!(check(folder.path()), Err(Untrusted::NotRegular(_))));
         std::fs::write(&file, "longer").expect("written");
         assert!(matches!(check(&file), Err(Untrusted::Size { .. })));
+        // Without O_NONBLOCK the open of a FIFO would wait for a writer.
+        let fifo = folder.path().join("fifo");
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).expect("a FIFO");
+        assert!(matches!(check(&fifo), Err(Untrusted::NotRegular(_))));
+        assert!(matches!(read_existing(&folder.path().join("none"), 4), Err(Untrusted::Read { .. })));
     }
 }

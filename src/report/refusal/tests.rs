@@ -112,7 +112,7 @@ fn before_any_value_is_looked_at() {
     insta::assert_snapshot!(of(&WhatIf::default(), unreadable), @r#"
     cudaview: refused, the engine's record of the GPU request cannot be read: /var/lib/docker: access refused it does not exist
       hint: see that cudaview-runtime runs as root, and that the engine's data directory is where it was
-      (more: cudaview explain unknown-device)
+      (more: cudaview explain request-unreadable)
     "#);
 }
 
