@@ -11,8 +11,6 @@ mod refused;
 mod table;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 
 use serde_json::Value;
 
@@ -106,10 +104,4 @@ fn entries<'a>(spec: &'a Value, name: &str) -> Vec<&'a str> {
 /// GPU nodes by minor, as paths.
 fn paths(minors: &[usize]) -> Vec<String> {
     minors.iter().map(|minor| format!("/dev/nvidia{minor}")).collect()
-}
-
-/// A program from a shell script.
-fn write_script(path: &Path, text: &str) {
-    fs::write(path, text).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }

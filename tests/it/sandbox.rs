@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::world::command::{Ran, run};
+use crate::world::command::{Ran, run, write_program};
 use crate::world::{A100X4, inventory};
 
 /// An installation, a bundle, and a stand-in for the low-level runtime.
@@ -28,7 +28,7 @@ impl Sandbox {
             ("cudaview-runtime", env!("CARGO_BIN_EXE_cudaview-runtime")),
             ("cudaview-hook", env!("CARGO_BIN_EXE_cudaview-hook")),
         ] {
-            fs::copy(built, sandbox.path("prefix/bin").join(name)).unwrap();
+            write_program(&sandbox.path("prefix/bin").join(name), &fs::read(built).unwrap());
         }
         fs::copy(inventory(A100X4), sandbox.path("inventory.json")).unwrap();
         sandbox.write_runtime("#!/bin/sh\necho \"$*\" >>\"$0.started\"\n");
@@ -65,8 +65,7 @@ impl Sandbox {
 
     /// Another stand-in.
     pub(crate) fn write_runtime(&self, program: impl AsRef<[u8]>) {
-        self.write("low-level", program);
-        fs::set_permissions(self.low_level(), Permissions::from_mode(0o755)).unwrap();
+        write_program(&self.low_level(), program.as_ref());
     }
 
     /// The command lines with which the low-level runtime was started.

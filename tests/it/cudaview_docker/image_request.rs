@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::{GPUS_1_3, Host, IMAGE_NVD_ALL, paths, write_script};
+use super::{GPUS_1_3, Host, IMAGE_NVD_ALL, paths};
+use crate::world::command::write_program;
 use crate::world::dockerd::IMAGE;
 use crate::world::{A100X4, CUDA_ERROR_NO_DEVICE, Dockerd, Install, find_program, require};
 
@@ -80,7 +81,7 @@ exec '{runc}' "$@"
         jq = find_program("jq").display(),
         runc = find_program("runc").display(),
     );
-    write_script(&path, &script);
+    write_program(&path, script.as_bytes());
     path
 }
 

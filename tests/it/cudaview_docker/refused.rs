@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use super::{GPUS_1_3, Host, write_script};
+use super::{GPUS_1_3, Host};
+use crate::world::command::write_program;
 use crate::world::dockerd::IMAGE;
 use crate::world::{A100X4, Dockerd, Install, require};
 
@@ -88,9 +89,9 @@ fn cudaview_docker_refuses_where_dockers_record_cannot_be_read() {
     require(&["dockerd", "docker", "containerd", "runc", "jq"]);
     let install = Install::new(A100X4, "");
     let script = install.bin("without-record");
-    write_script(
+    write_program(
         &script,
-        &format!(
+        format!(
             r#"#!/bin/sh
 # Takes Docker's record away for as long as the wrapper runs.
 for id; do :; done
@@ -103,7 +104,8 @@ mv "$file.kept" "$file"
 exit $code
 "#,
             runtime = install.runtime().display()
-        ),
+        )
+        .as_bytes(),
     );
     let docker = Dockerd::start(&[("cudaview", &install.runtime()), ("without-record", &script)], None);
     fs::write(script.with_extension("data"), docker.data_root().to_str().unwrap()).unwrap();

@@ -1,11 +1,11 @@
 //! Other low-level runtimes, NVIDIA's hook after us, and a configuration that broke while a container ran.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 
 use serde_json::{Value, json};
 
 use super::{Host, text_of};
+use crate::world::command::write_program;
 use crate::world::{CgroupView, find_program, require, spec};
 
 #[test]
@@ -41,8 +41,7 @@ fn nvidias_hook_sees_void_where_nobody_granted_anything() {
         config = bundle.config().display(),
         record = record.display(),
     );
-    fs::write(&hook, script).unwrap();
-    fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&hook, script.as_bytes());
     bundle.edit(|spec| spec::add_hook(spec, "prestart", json!({"path": hook, "args": ["hook", "prestart"]})));
     let count = bundle.count();
     assert!(count.nodes.is_empty(), "{count:?}");
