@@ -87,7 +87,9 @@ pub fn edits(
         out.device_nodes = missing.cloned().collect();
         if spec.has_device_rules() || !(spec.has_user_namespace() || host.rootless) {
             let rules: Vec<_> = spec.rules();
-            let is_blocked = |number: &DeviceNumber| !allowed(rules.iter().copied(), *number);
+            // A rule for just this device is the operator's word on it (`--device …:r`) and is not widened.
+            let has_own_rule = |number: DeviceNumber| rules.iter().any(|rule| rule.is_single(number));
+            let is_blocked = |number: &DeviceNumber| !allowed(rules.iter().copied(), *number) && !has_own_rule(*number);
             out.allow = wanted.iter().map(|node| node.number).filter(is_blocked).collect();
         }
         out.remove_nvidia_hook = situation.injection == Injection::Native && spec.has_nvidia_hook();

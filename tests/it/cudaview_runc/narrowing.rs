@@ -104,6 +104,24 @@ fn a_rule_that_denies_after_it_counts() {
 }
 
 /// An engine that cannot make nodes binds those of the host.
+/// `--device /dev/nvidia1:/dev/nvidia1:r`: who gave less than reading and writing meant it.
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn a_rule_that_allows_less_is_not_widened() {
+    let host = Host::new("");
+    let bundle = host.granted(&[1], &["gpu-count", "--try-open", "/dev/nvidia1"], &[]);
+    bundle.edit(|spec| {
+        for rule in spec["linux"]["resources"]["devices"].as_array_mut().unwrap() {
+            if rule["major"] == 195 && rule["minor"] == 1 {
+                rule["access"] = json!("r");
+            }
+        }
+    });
+    let before = bundle.spec()["linux"]["resources"]["devices"].clone();
+    assert_eq!(bundle.run().ok().stdout.trim(), "open: EPERM");
+    assert_eq!(bundle.spec()["linux"]["resources"]["devices"], before);
+}
+
 #[test]
 #[ignore = "needs root and engines: sudo tests/run"]
 fn bind_mounts_of_gpu_nodes_go_too() {
