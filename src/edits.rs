@@ -62,7 +62,8 @@ pub struct Places<'a> {
     pub control_nodes: &'a [DeviceNode],
 }
 
-/// Works out the edits of a plan. A plan without a grant only ever sets `NVIDIA_VISIBLE_DEVICES=void`.
+/// Works out the edits of a plan. A plan without a grant only ever sets `NVIDIA_VISIBLE_DEVICES=void`; a refused one
+/// has none.
 pub fn edits(
     plan: &Plan,
     situation: &Situation,
@@ -71,8 +72,11 @@ pub fn edits(
     host: &HostFacts,
     places: &Places<'_>,
 ) -> ContainerEdits {
+    if plan.verdict == Verdict::Refused {
+        return ContainerEdits::default();
+    }
     let mut out = ContainerEdits { env: env(plan, spec), ..ContainerEdits::default() };
-    if matches!(plan.verdict, Verdict::NotApplicable | Verdict::Refused) {
+    if plan.verdict == Verdict::NotApplicable {
         return out;
     }
     let wanted = wanted(plan, inventory, situation, places);
@@ -83,7 +87,9 @@ pub fn edits(
         out.device_nodes = missing.cloned().collect();
         if spec.has_device_rules() || !(spec.has_user_namespace() || host.rootless) {
             let rules: Vec<_> = spec.rules();
-            let is_blocked = |number: &DeviceNumber| !allowed(rules.iter().copied(), *number);
+            // A rule for just this device is the operator's word on it (`--device …:r`) and is not widened.
+            let has_own_rule = |number: DeviceNumber| rules.iter().any(|rule| rule.is_single(number));
+            let is_blocked = |number: &DeviceNumber| !allowed(rules.iter().copied(), *number) && !has_own_rule(*number);
             out.allow = wanted.iter().map(|node| node.number).filter(is_blocked).collect();
         }
         out.remove_nvidia_hook = situation.injection == Injection::Native && spec.has_nvidia_hook();
@@ -238,13 +244,17 @@ fn apply_devices(config: &mut Value, edits: &ContainerEdits) {
         let number = number("major").zip(number("minor")).map(|(major, minor)| DeviceNumber { major, minor });
         number.is_some_and(|number| edits.withhold.contains(&number)) && value["type"] != "b"
     };
-    if !(edits.withhold.is_empty() && edits.device_nodes.is_empty()) {
+    // An absent list stays absent where nothing is added: rootless engines leave the rules out, and an empty list of
+    // rules is another thing than none.
+    let has =
+        |config: &Value, pointer| !edits.withhold.is_empty() && config.pointer(pointer).is_some_and(Value::is_array);
+    if !edits.device_nodes.is_empty() || has(config, "/linux/devices") {
         edit_array(object(config, "linux"), "devices", |devices| {
             devices.retain(|device| !gone(device));
             devices.extend(edits.device_nodes.iter().filter_map(device_value));
         });
     }
-    if !(edits.withhold.is_empty() && edits.allow.is_empty()) {
+    if !edits.allow.is_empty() || has(config, "/linux/resources/devices") {
         edit_array(object(object(config, "linux"), "resources"), "devices", |rules| {
             rules.retain(|rule| rule["allow"] != true || !gone(rule));
             rules.extend(edits.allow.iter().filter_map(|number| rule_value(*number)));

@@ -48,7 +48,7 @@ pub fn grant(inventory: &Inventory, asked: &Asked<'_>, config: &Config) -> Grant
     let mut out = Grant::default();
     if let Some(reason) = asked.unreadable {
         out.refuse(
-            Code::UnknownDevice,
+            Code::RequestUnreadable,
             format!("the engine's record of the GPU request cannot be read: {reason}"),
             "see that cudaview-runtime runs as root, and that the engine's data directory is where it was",
         );
@@ -77,7 +77,8 @@ pub fn grant(inventory: &Inventory, asked: &Asked<'_>, config: &Config) -> Grant
 /// Steps (a) to (c): proven requests, else a proven user's variable, else the policy's base.
 fn choose_requests(asked: &Asked<'_>, config: &Config, out: &mut Grant) {
     out.requests = asked.requests.iter().filter(|request| !request.selection.is_nothing()).cloned().collect();
-    if !out.requests.is_empty() {
+    // `--gpus 0` ends the search too: somebody asked for none.
+    if !asked.requests.is_empty() {
         return;
     }
     if let Some(value) = asked.visible_devices {
@@ -162,12 +163,11 @@ fn limit(inventory: &Inventory, config: &Config, asked_for_some: bool, out: &mut
     if let Some(most) = config.limit.max_devices {
         out.devices.truncate(usize::try_from(most).unwrap_or(usize::MAX));
     }
-    let cut: Vec<String> =
-        before.iter().filter(|d| !out.devices.contains(d)).map(|d| inventory.host_label(*d)).collect();
+    let cut: Vec<Device> = before.into_iter().filter(|device| !out.devices.contains(device)).collect();
     if cut.is_empty() {
         return;
     }
-    let message = format!("[limit] of the configuration withholds host GPU {}", cut.join(","));
+    let message = format!("[limit] of the configuration withholds {}", inventory.host_names(&cut));
     let hint = "ask the operator of this host";
     if out.devices.is_empty() && asked_for_some {
         out.refuse(Code::Withheld, message, hint);

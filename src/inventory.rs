@@ -195,6 +195,12 @@ impl Inventory {
         )
     }
 
+    /// Several devices as a person names them: `host GPU 1`, `host GPUs 0 to 3`, `MIG devices 0:0 and 0:1`.
+    pub fn host_names(&self, devices: &[Device]) -> String {
+        let labels: Vec<String> = devices.iter().map(|device| self.host_label(*device)).collect();
+        format!("{} {}", noun(devices, "host GPU"), list(&labels))
+    }
+
     /// The device with this full UUID.
     pub fn by_uuid(&self, uuid: &str) -> Option<Device> {
         self.gpus.iter().enumerate().find_map(|(gpu, candidate)| {
@@ -222,9 +228,42 @@ impl Inventory {
     }
 }
 
+/// `1`, `1 and 3`, `0 to 3`, `0, 2 and 3`: a run of three or more is shown by its ends.
+pub fn list(items: &[String]) -> String {
+    let numbers: Option<Vec<u32>> = items.iter().map(|item| item.parse().ok()).collect();
+    let is_run = |numbers: &Vec<u32>| numbers.len() > 2 && numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]);
+    match items {
+        [] => "none".to_owned(),
+        [only] => only.clone(),
+        [first, .., last] if numbers.as_ref().is_some_and(is_run) => format!("{first} to {last}"),
+        [others @ .., last] => format!("{} and {last}", others.join(", ")),
+    }
+}
+
+/// `GPU` or `MIG device`, in the plural where it has to be; `gpu` is the word for a full one.
+pub fn noun(devices: &[Device], gpu: &str) -> String {
+    let migs = devices.iter().filter(|device| device.mig.is_some()).count();
+    let word = match migs {
+        0 => gpu,
+        all if all == devices.len() => "MIG device",
+        _ => "device",
+    };
+    if devices.len() == 1 { word.to_owned() } else { format!("{word}s") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lists_read_as_a_person_would_say_them() {
+        let say = |items: &[&str]| list(&items.iter().map(|item| (*item).to_owned()).collect::<Vec<_>>());
+        assert_eq!(say(&["1"]), "1");
+        assert_eq!(say(&["0", "1"]), "0 and 1");
+        assert_eq!(say(&["0", "1", "2"]), "0 to 2");
+        assert_eq!(say(&["3", "2", "1"]), "3, 2 and 1");
+        assert_eq!(say(&["0:0", "0:1", "1"]), "0:0, 0:1 and 1");
+    }
 
     const TWO: &str = r#"{"schemaVersion":1,"gpus":[
         {"index":1,"minor":0,"uuid":"GPU-b","mig":[{"uuid":"MIG-2","gi":2,"ci":0},{"uuid":"MIG-1","gi":1,"ci":0}]},

@@ -22,3 +22,4 @@ pub mod situation;
 pub mod spec;
 #[allow(clippy::disallowed_methods, reason = "the hands touch the system")]
 pub mod sys;
+pub mod whatif;

@@ -116,7 +116,7 @@ pub fn plan(inventory: &Inventory, situation: &Situation, config: &Config) -> Pl
     let mut decided = reconcile(&question);
     let mut findings = grant.findings.clone();
     findings.append(&mut decided.findings);
-    warn_of_wide_rules(situation, &mut findings);
+    warn_of_wide_rules(inventory, situation, &decided.kept, &mut findings);
     if decided.refused {
         return refused(grant, decided, situation, without, findings);
     }
@@ -172,8 +172,9 @@ fn nothing_granted(situation: &Situation) -> Option<Finding> {
     Some(Finding::new(Code::NothingGranted, Severity::Warning, message, hint))
 }
 
-fn warn_of_wide_rules(situation: &Situation, findings: &mut Vec<Finding>) {
-    if situation.wide_rules && !findings.iter().any(|finding| finding.code == Code::CannotNarrow) {
+fn warn_of_wide_rules(inventory: &Inventory, situation: &Situation, kept: &[Device], findings: &mut Vec<Finding>) {
+    let has_all = inventory.all_devices().iter().all(|device| kept.contains(device));
+    if situation.wide_rules && !has_all && !findings.iter().any(|finding| finding.code == Code::CannotNarrow) {
         let message = "the container's device rules allow GPUs that it has no node for, and it may make one";
         let hint = "leave --device-cgroup-rule out, or name single devices in it";
         findings.push(Finding::new(Code::CannotNarrow, Severity::Warning, message, hint));
@@ -299,7 +300,8 @@ pub fn plan_exec(record: &Record, inventory: &Inventory, current: &Variables, co
     let (value, order) = (out.emitted.visible_devices.as_deref(), out.emitted.device_order.as_deref());
     let prediction = cuda::predict(inventory, &openable, value, order);
     out.visible = prediction.visible;
-    if given {
+    // An order of its own can move the numbers too.
+    if given || own_order {
         let known = config.trace && prediction.certain && !out.visible.is_empty();
         out.emitted.host_gpus = known.then(|| trace(inventory, &out.visible));
     }

@@ -133,20 +133,22 @@ impl Question<'_> {
         matches!(self.provenance, Provenance::User | Provenance::Exec)
     }
 
-    /// Rule 11: the order is set to something else than PCI, and models differ over these devices.
+    /// Rule 11: the order is and stays another than PCI, and models differ over these devices.
     fn order_is_mixed(&self, devices: &[Device]) -> bool {
-        self.order.is_some()
-            && DeviceOrder::parse(self.order) != DeviceOrder::Pci
-            && self.inventory.models_differ(devices)
+        let stays_other = match self.order {
+            Some(_) => DeviceOrder::parse(self.order) != DeviceOrder::Pci,
+            None => self.rules.device_order == OrderPolicy::Leave,
+        };
+        stays_other && self.inventory.models_differ(devices)
     }
 
     fn all_granted(&self) -> View {
         View::Devices(self.granted.to_vec())
     }
 
-    /// The host numbers of these devices, as one word for messages.
+    /// These devices, as a person names them.
     fn hosts(&self, devices: &[Device]) -> String {
-        devices.iter().map(|device| self.inventory.host_label(*device)).collect::<Vec<_>>().join(",")
+        self.inventory.host_names(devices)
     }
 }
 
@@ -231,7 +233,7 @@ fn decide_list(
     let has_index = entries.iter().any(|entry| entry.index().is_some());
     let has_mig = question.granted.iter().any(|device| device.mig.is_some());
     if has_index && has_mig {
-        return decide_mig_index(question, text, findings);
+        return decide_mig_index(question, text, value, entries, findings);
     }
     let container = read_list(question, entries, Reading::Container);
     let host = read_list(question, entries, Reading::Host);
@@ -250,20 +252,38 @@ fn decide_list(
 }
 
 /// Rule 15: integers over MIG devices follow `predict`, where it is certain.
-fn decide_mig_index(question: &Question<'_>, text: &str, findings: &mut Vec<Finding>) -> (View, Basis) {
-    let prediction = cuda::predict(question.inventory, question.granted, Some(text), question.order);
+fn decide_mig_index(
+    question: &Question<'_>,
+    text: &str,
+    value: &Value,
+    entries: &[Entry],
+    findings: &mut Vec<Finding>,
+) -> (View, Basis) {
+    // Without the quotes and white space that rule 6 takes away, over which CUDA would trip.
+    let plain = entries.iter().map(|entry| entry.text.as_str()).collect::<Vec<_>>().join(",");
+    let prediction = cuda::predict(question.inventory, question.granted, Some(&plain), question.order);
     if !prediction.certain || prediction.visible.is_empty() {
         return no_match(question, text, findings);
     }
-    let basis = Basis::List { reading: Reading::Container, lost: Vec::new(), other: Vec::new() };
-    (View::Devices(prediction.visible), basis)
+    let asked = entries.len();
+    if prediction.visible.len() < asked {
+        let message = format!(
+            "CUDA_VISIBLE_DEVICES={} has {asked} entries, and CUDA shows {} of them: {}",
+            quoted(text),
+            prediction.visible.len(),
+            prediction.notes.join("; ")
+        );
+        let hint = format!("CUDA_VISIBLE_DEVICES={}", question.inventory.uuid(prediction.visible[0]));
+        findings.push(Finding::new(Code::OverrideExceedsGrant, Severity::Warning, message, hint));
+    }
+    let devices = prediction.visible;
+    let taken = Kept { devices, used: entries.to_vec(), repeats: Vec::new(), lost: Vec::new() };
+    report_malformed(question, text, value, &taken, findings);
+    (View::Devices(taken.devices), Basis::List { reading: Reading::Container, lost: Vec::new(), other: Vec::new() })
 }
 
 fn no_match(question: &Question<'_>, text: &str, findings: &mut Vec<Finding>) -> (View, Basis) {
-    let granted = match question.granted {
-        [only] => format!("host GPU {}", question.hosts(&[*only])),
-        several => format!("host GPUs {}", question.hosts(several)),
-    };
+    let granted = question.hosts(question.granted);
     let message = format!("CUDA_VISIBLE_DEVICES={} names none of the granted GPUs ({granted})", quoted(text));
     let uuids: Vec<&str> = question.granted.iter().map(|d| question.inventory.uuid(*d)).collect();
     let has_mig = question.granted.iter().any(|device| device.mig.is_some());
@@ -292,12 +312,17 @@ fn report_list(
     let inside = positions(&taken.devices, question.granted);
     if reading == Reading::Host {
         let message = format!("CUDA_VISIBLE_DEVICES={} holds host numbers; inside they are {inside}", quoted(text));
-        let hint = format!("leave CUDA_VISIBLE_DEVICES out, or count from 0: {inside}");
+        // Left out, CUDA shows all that was granted, in the host's order.
+        let hint = if taken.devices == question.granted {
+            format!("leave CUDA_VISIBLE_DEVICES out, or count from 0: {inside}")
+        } else {
+            format!("count from 0 among the granted GPUs: {inside}")
+        };
         findings.push(Finding::new(Code::HostIndexOverride, Severity::Info, message, hint));
     } else if !other.devices.is_empty() && other.devices.len() == taken.devices.len() && other.devices != taken.devices
     {
         let message = format!(
-            "CUDA_VISIBLE_DEVICES={} is host GPU {} as a number inside, and host GPU {} as a host number; \
+            "CUDA_VISIBLE_DEVICES={} is {} as a number inside, and {} as a host number; \
              the number inside was taken",
             quoted(text),
             question.hosts(&taken.devices),
@@ -307,7 +332,7 @@ fn report_list(
             devices.iter().map(|device| question.inventory.uuid(*device)).collect::<Vec<_>>().join(",")
         };
         let hint = format!(
-            "CUDA_VISIBLE_DEVICES={} for host GPU {}, CUDA_VISIBLE_DEVICES={} for host GPU {}",
+            "CUDA_VISIBLE_DEVICES={} for {}, CUDA_VISIBLE_DEVICES={} for {}",
             uuids(&taken.devices),
             question.hosts(&taken.devices),
             uuids(&other.devices),
@@ -362,24 +387,27 @@ fn report_image_default(question: &Question<'_>, text: &str, value: &Value, find
     let fewer = wanted.len() < question.granted.len();
     let severity = if question.broad && fewer { Severity::Warning } else { Severity::Info };
     let message = format!(
-        "the image's CUDA_VISIBLE_DEVICES={} yields to what was typed: host GPU {}",
+        "the image's CUDA_VISIBLE_DEVICES={} yields to what was typed: {}",
         quoted(text),
         question.hosts(question.granted)
     );
     let hint = match question.granted {
         [only] => {
-            format!("image maintainers: delete the ENV; host GPU {} is granted either way", question.hosts(&[*only]))
+            format!("image maintainers: delete the ENV; {} is granted either way", question.hosts(&[*only]))
         }
-        [first, ..] => format!("to keep to one GPU, type --gpus device={}", question.hosts(&[*first])),
+        [first, ..] => format!("to keep to one GPU, type --gpus device={}", question.inventory.host_label(*first)),
         [] => String::new(),
     };
     findings.push(Finding::new(Code::ImageDefaultYields, severity, message, hint));
 }
 
 fn report_mixed_order(question: &Question<'_>, text: &str, wide: &[Device], findings: &mut Vec<Finding>) {
-    let order = quoted(question.order.unwrap_or_default());
+    let order = question.order.map_or_else(
+        || "without CUDA_DEVICE_ORDER".to_owned(),
+        |order| format!("with CUDA_DEVICE_ORDER={}", quoted(order)),
+    );
     let message = format!(
-        "CUDA_VISIBLE_DEVICES={} with CUDA_DEVICE_ORDER={order} over different models: \
+        "CUDA_VISIBLE_DEVICES={} {order} over different models: \
          nobody can say which GPUs it means, so it was left as it is",
         quoted(text)
     );
@@ -403,14 +431,15 @@ fn kept(question: &Question<'_>, view: &View) -> Vec<Device> {
 fn report_withheld(question: &Question<'_>, kept: &[Device], openable: &[Device], findings: &mut Vec<Finding>) {
     let gone: Vec<Device> = question.granted.iter().copied().filter(|device| !openable.contains(device)).collect();
     if !gone.is_empty() {
-        let message = format!("host GPU {} was granted and is left out by the value", question.hosts(&gone));
-        let hint = "to keep their nodes, narrow = false in config.toml";
+        let were = if gone.len() == 1 { "was granted and is" } else { "were granted and are" };
+        let message = format!("{} {were} left out by the value", question.hosts(&gone));
+        let hint = "to keep what was left out, narrow = false in config.toml";
         findings.push(Finding::new(Code::Withheld, Severity::Info, message, hint));
     }
     let more: Vec<Device> = openable.iter().copied().filter(|device| !kept.contains(device)).collect();
     if !more.is_empty() && question.provenance != Provenance::Exec {
         let message = format!(
-            "the container can open host GPU {} too: its device rules allow more than was chosen",
+            "the container can open {} too: its device rules allow more than was chosen",
             question.hosts(&more)
         );
         let hint = "leave --privileged (or the wide --device-cgroup-rule) out";
@@ -441,10 +470,10 @@ fn emit_view(question: &Question<'_>, view: &View, basis: &Basis, openable: &[De
     };
     let has_mig = devices.iter().any(|device| device.mig.is_some());
     if *basis == Basis::Unset {
-        let same = openable == question.granted;
-        let leave = question.rules.when_unset == WhenUnset::Leave && same;
+        // Unset shows everything that can be opened, so it can stay so only where that is what was granted.
         let wide = union(question.granted, question.openable_anyway);
-        if has_mig || leave || question.order_is_mixed(&wide) {
+        let leave = question.rules.when_unset == WhenUnset::Leave || has_mig || question.order_is_mixed(&wide);
+        if leave && openable == question.granted {
             return Emission::Keep;
         }
     }

@@ -1,15 +1,59 @@
-//! placeholder
-use crate::{
-    inventory::Inventory,
-    plan::{ExecPlan, Plan},
-    record::Record,
-    situation::Situation,
-};
-/// x
-pub fn refusal(plan: &Plan, _: &Situation, _: &Inventory) -> String {
-    plan.findings.iter().filter(|f| f.severity == crate::finding::Severity::Error).map(|f| f.message.clone()).collect()
+//! Reports: what was decided, as JSON for programs and as text for people. Nothing here prints.
+
+#![expect(clippy::format_push_string, reason = "a report has some thirty lines, and reads best as they are printed")]
+
+mod changes;
+mod hints;
+mod human;
+mod inventory;
+mod json;
+mod page;
+mod predict;
+mod refusal;
+mod said;
+mod style;
+mod words;
+
+pub use human::explain;
+pub use inventory::inventory_table;
+pub use json::{explain_json, predict_json};
+pub use page::page;
+pub use predict::predict_text;
+pub use refusal::{exec_refusal, refusal};
+pub use style::Style;
+
+use crate::inventory::Inventory;
+use crate::plan::{ExecPlan, Plan};
+use crate::situation::Situation;
+
+/// What the image has built in, where that is known: for the lines that say who was outranked.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct ImageEnv {
+    /// The image's `CUDA_VISIBLE_DEVICES`.
+    pub visible_devices: Option<String>,
+    /// The image's `CUDA_DEVICE_ORDER`.
+    pub device_order: Option<String>,
+    /// The image's `NVIDIA_VISIBLE_DEVICES`.
+    pub nvidia_visible_devices: Option<String>,
 }
-/// x
-pub fn exec_refusal(plan: &ExecPlan, _: &Record, _: &Inventory) -> String {
-    plan.findings.iter().map(|f| f.message.clone()).collect()
+
+/// What a report is about.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a> {
+    /// The host.
+    pub inventory: &'a Inventory,
+    /// What was looked at.
+    pub situation: &'a Situation,
+    /// What was decided.
+    pub plan: &'a Plan,
+    /// What was decided for a process that is added, if one was asked about.
+    pub exec: Option<&'a ExecPlan>,
+    /// What the image has built in.
+    pub image: &'a ImageEnv,
+    /// The container's name, if it has one.
+    pub name: Option<&'a str>,
+    /// It has happened; otherwise it is a what-if.
+    pub done: bool,
+    /// Why the origin of a value is not known, where it is not: `looked at …`.
+    pub origin_unknown: &'a str,
 }

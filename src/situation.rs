@@ -9,6 +9,10 @@ use crate::record::{Record, Variables, devices};
 use crate::request::{DeviceRequest, Selection, Source, cdi_selection, count_selection, parse_gpus};
 use crate::spec::{Rule, Spec, allowed};
 
+/// The driver's parts that a container asks for.
+// NVIDIA Container Toolkit, "Specialized Configurations with Docker".
+pub const CAPABILITIES: &str = "NVIDIA_DRIVER_CAPABILITIES";
+
 /// Who puts devices into the container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Injection {
@@ -111,6 +115,11 @@ pub fn from_spec(
     };
     out.visible_devices_from = of_variable(facts, Variables::NAMES[2], out.visible_devices_request.as_deref());
     out.provenance = of_variable(facts, Variables::NAMES[0], out.current.visible_devices.as_deref());
+    // The long way to ask for graphics; what --gpus made the engine append is in the request already.
+    let capabilities = config_value(facts, CAPABILITIES);
+    if of_variable(facts, CAPABILITIES, capabilities) == Provenance::User {
+        out.graphics |= capabilities.is_some_and(|value| wants_graphics(value.split(',')));
+    }
     out.runtime_named = facts.runtime_is_default.map(|is_default| !is_default);
     if let Some(record) = spec.record() {
         resume(&record, inventory, &nodes, &mut out);
@@ -131,8 +140,10 @@ fn resume(record: &Record, inventory: &Inventory, nodes: &[Minor], out: &mut Sit
     if !(is_whole && is_current && covered) {
         return;
     }
+    // A grant that no operator chose stays one: an image's default narrows it at the second door too.
+    let source = if record.explicit { Source::Record } else { Source::Image };
     let names = record.granted.clone();
-    out.requests = vec![DeviceRequest { source: Source::Record, selection: Selection::Names(names) }];
+    out.requests = vec![DeviceRequest { source, selection: Selection::Names(names) }];
     out.unreadable = None;
     out.original = record.original.clone();
     out.provenance = record.provenance;
@@ -163,16 +174,20 @@ fn gpu_nodes(spec: Spec<'_>, host: &HostFacts) -> Vec<Minor> {
 fn add_openable(spec: Spec<'_>, inventory: &Inventory, host: &HostFacts, out: &mut Situation) {
     let has_host_dev = spec.mounts().iter().any(|mount| mount.bind && matches!(mount.destination, "/dev" | "/dev/"));
     let nodes: Vec<DeviceNumber> = spec.nodes().into_iter().map(|node| node.number).collect();
-    let wide: Vec<Rule> = spec.rules().into_iter().filter(|rule| rule.single_gpu().is_none()).collect();
+    let is_allowed = |number: DeviceNumber| {
+        let wide = spec.rules().into_iter().filter(|rule| !rule.is_single(number));
+        if host.rootless { has_host_dev } else { allowed(wide, number) }
+    };
+    let is_open = |number: DeviceNumber| is_allowed(number) && (has_host_dev || nodes.contains(&number));
     for (gpu, candidate) in inventory.gpus.iter().enumerate() {
         let number = DeviceNumber::gpu(candidate.minor);
-        let is_allowed = if host.rootless { has_host_dev } else { allowed(wide.iter().copied(), number) };
-        if !is_allowed {
-            continue;
-        }
-        if has_host_dev || nodes.contains(&number) {
-            out.openable_anyway.extend(inventory.devices_of(gpu));
-        } else {
+        if is_open(number) {
+            // A MIG device needs its capability nodes beside its GPU's.
+            let has_nodes = |device: &Device| {
+                inventory.mig(*device).is_none_or(|mig| mig.capability_nodes.iter().all(|node| is_open(node.number)))
+            };
+            out.openable_anyway.extend(inventory.devices_of(gpu).into_iter().filter(has_nodes));
+        } else if is_allowed(number) {
             out.wide_rules = true;
         }
     }

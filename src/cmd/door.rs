@@ -12,6 +12,7 @@ use crate::inventory::Inventory;
 use crate::plan::{Plan, Verdict, plan};
 use crate::provenance::EngineFacts;
 use crate::report;
+use crate::request::DeviceRequest;
 use crate::situation::{Situation, from_spec};
 use crate::spec::Spec;
 use crate::sys::{audit, host, inventory, provenance};
@@ -31,6 +32,8 @@ pub struct Container<'a> {
     pub runtime_root: Option<&'a Path>,
     /// The low-level runtime, where it is ours to choose.
     pub low_level: Option<&'a Path>,
+    /// What an operator asked this very door for.
+    pub requests: &'a [DeviceRequest],
 }
 
 /// What was found out and decided.
@@ -61,6 +64,7 @@ pub fn decide(container: &Container<'_>, config: &Config) -> Result<Decision, Fa
     };
     let host = host::facts(spec, container.low_level);
     let mut situation = from_spec(spec, &inventory, &facts, &host, config);
+    situation.requests.extend_from_slice(container.requests);
     let mut decided = plan(&inventory, &situation, config);
     // Asked only now: it looks through the host's processes, for a container that nobody asked a GPU for.
     if decided.grant.image_request_ignored && config.grant.image_request == ImageRequest::Auto {
@@ -68,7 +72,7 @@ pub fn decide(container: &Container<'_>, config: &Config) -> Result<Decision, Fa
         decided = plan(&inventory, &situation, config);
     }
     if let Some(error) = problem.filter(|_| !decided.grant.requests.is_empty()) {
-        let hint = "cudaview inventory shows what was looked at";
+        let hint = error.hint();
         return Err(Failure::new(Exit::NoInventory, error).hint(hint));
     }
     let hook = hook_path()?;

@@ -1,9 +1,9 @@
 //! Why a shell did not do its work, and how it ends.
 
-use std::fmt::{Display, Write};
+use std::fmt::Display;
 
 use crate::exit::Exit;
-use crate::sys::errno::Cause;
+use crate::sys::errno::chain;
 use crate::sys::rootfs::RootfsError;
 
 /// A failure, with what a person can do about it.
@@ -40,23 +40,11 @@ impl Failure {
         self
     }
 
-    /// The whole chain of causes, once, with system errors by their symbols: Docker searches the text for their words
-    /// and changes its exit code and its advice when it finds them.
+    /// The whole chain of causes, once, then the hint. System errors stand as symbols: Docker searches the text for their
+    /// words, and changes its exit code and its advice when it finds them.
     pub fn text(&self) -> String {
-        let mut text = String::new();
-        for (position, cause) in self.error.chain().enumerate() {
-            let separator = if position == 0 { "" } else { ": " };
-            let errno = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error);
-            // Writing to a string cannot fail.
-            let _ = match errno {
-                Some(errno) => write!(text, "{separator}{}", Cause(rustix::io::Errno::from_raw_os_error(errno))),
-                None => write!(text, "{separator}{cause}"),
-            };
-        }
-        if !self.hint.is_empty() {
-            let _ = write!(text, "\n  hint: {}", self.hint);
-        }
-        text
+        let text = chain(self.error.as_ref());
+        if self.hint.is_empty() { text } else { format!("{text}\n  hint: {}", self.hint) }
     }
 }
 

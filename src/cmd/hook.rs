@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::cmd::failure::Failure;
+use crate::cmd::{alone, precreate};
 use crate::exit::Exit;
 use crate::node::DeviceNode;
 use crate::sys::state::{self, State};
@@ -25,7 +26,7 @@ cudaview-hook: the OCI hook of cudaview
 
 usage: cudaview-hook createRuntime [--gpus=SPEC] [--dev-root=DIR]
        cudaview-hook createRuntime --root=DIR --node=PATH=MAJOR:MINOR… [--dev-root=DIR] [--record=JSON]
-       cudaview-hook precreate [--gpus=SPEC]
+       cudaview-hook precreate
        cudaview-hook --version | --help
 
 createRuntime reads the container's state from standard input; the second form is what cudaview-runtime injects.
@@ -104,6 +105,8 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> Exit {
 
 fn dispatch(arguments: &[OsString]) -> Result<(), Failure> {
     let deadline = Instant::now() + TIME_LIMIT;
+    // Newer versions of podman start precreate hooks in the bundle; hardening leaves it.
+    let directory = std::env::current_dir().ok();
     hygiene::harden().map_err(|error| Failure::new(Exit::Failed, error))?;
     let stage = arguments.first().ok_or_else(|| Failure::usage("no stage was named"))?;
     let options = arguments.get(1..).unwrap_or_default();
@@ -122,7 +125,7 @@ fn dispatch(arguments: &[OsString]) -> Result<(), Failure> {
         }
         Some("precreate") => {
             hygiene::end_after(BACKSTOP_SECONDS);
-            precreate(options)
+            precreate(options, directory.as_deref(), deadline)
         }
         _ => Err(Failure::usage(format!("unknown stage {:?}: createRuntime or precreate", stage.to_string_lossy()))),
     }
@@ -148,13 +151,22 @@ fn injected(root: &Path, arguments: &Arguments, state: &State, deadline: Instant
 }
 
 /// No wrapper: decide here, from `--gpus` or the policy, and mount what was granted.
-fn alone(_arguments: &Arguments, _state: &State, _deadline: Instant) -> Result<(), Failure> {
-    Err(Failure::new(Exit::Configuration, anyhow::anyhow!("hook alone: not built yet")))
+fn alone(arguments: &Arguments, state: &State, deadline: Instant) -> Result<(), Failure> {
+    if let Some(warning) = alone::run(arguments, state, deadline)? {
+        write_all(rustix::stdio::stderr(), format!("cudaview-hook: {warning}\n").as_bytes());
+    }
+    Ok(())
 }
 
-/// podman's precreate stage: config in, edited config out.
-fn precreate(_options: &[OsString]) -> Result<(), Failure> {
-    Err(Failure::new(Exit::Configuration, anyhow::anyhow!("hook precreate: not built yet")))
+/// podman's precreate stage: config in, edited config out. Words in parentheses are for whoever reads podman's error,
+/// which shows the arguments and nothing else.
+fn precreate(options: &[OsString], directory: Option<&Path>, deadline: Instant) -> Result<(), Failure> {
+    if let Some(unknown) = options.iter().find(|option| !option.as_encoded_bytes().starts_with(b"(")) {
+        return Err(Failure::usage(format!("unknown argument {:?}", unknown.to_string_lossy())));
+    }
+    let config = precreate::run(directory, deadline.min(Instant::now() + STATE_TIME_LIMIT))?;
+    write_all(rustix::stdio::stdout(), &config);
+    Ok(())
 }
 
 /// Writes to standard output; that nobody reads it is no failure.

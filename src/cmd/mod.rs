@@ -1,6 +1,14 @@
 //! The shells: each reads, asks the library, acts and reports.
 
+pub mod alone;
+pub mod cli;
+mod demo;
 pub mod door;
+mod explain;
 pub mod failure;
 pub mod hook;
+mod inventory;
+mod output;
+pub mod precreate;
+mod predict;
 pub mod runtime;

@@ -56,13 +56,23 @@ fn prepare(invocation: &Invocation) -> Result<Ready, Failure> {
         (Ok(config), _) => config,
         // A wrong configuration must not keep a container from being stopped and deleted.
         (Err(_), Command::Other | Command::Update { .. }) => Config::built_in(),
-        (Err(error), _) => return Err(Failure::new(Exit::Configuration, error)),
+        (Err(error), _) => {
+            let hint = error.hint();
+            return Err(Failure::new(Exit::Configuration, error).hint(hint));
+        }
     };
     let low_level = runtime::find(&config.low_level_runtime).map_err(|error| {
         Failure::new(Exit::Configuration, error).hint("set low_level_runtime in /etc/cudaview/config.toml")
     })?;
     let edited = match &invocation.command {
-        Command::Create { bundle } => create(invocation, bundle.as_deref(), &low_level, &config)?,
+        Command::Create { bundle } => match create(invocation, bundle.as_deref(), &low_level, &config) {
+            // Who only observes must not be in the way of a container either.
+            Err(failed) if config.mode == Mode::Observe => {
+                log::warn!("observed only: {}", failed.text());
+                None
+            }
+            done => done?,
+        },
         Command::Exec { process: Some(process) } => exec(invocation, process, &config)?,
         Command::Update { resources: Some(resources) } => update(invocation, resources)?,
         Command::Exec { process: None } | Command::Update { resources: None } | Command::Other => None,
@@ -121,6 +131,7 @@ fn edit_config(
         id: &id,
         runtime_root: invocation.root.as_deref(),
         low_level: Some(low_level),
+        requests: &[],
     };
     let decision = decide(&container, config)?;
     log::debug!("verdict {}, edits {:?}", decision.plan.verdict.name(), decision.edits);

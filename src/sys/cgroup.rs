@@ -92,20 +92,21 @@ fn read(path: &Path) -> Result<Vec<u8>, CgroupError> {
     })
 }
 
+/// A v1 directory of the container's own decides, else a v2 cgroup of its own: on a hybrid host the kernel lists both,
+/// and a runtime uses one of them.
 fn locate(theirs: &str, ours: &str, mounts: &[Mount]) -> DeviceCgroup {
-    if let Some(path) = v1_path(theirs) {
-        if contains(path, v1_path(ours)) {
-            return DeviceCgroup::Shared;
-        }
-        let of_devices =
-            |mount: &&Mount| mount.fs_type == "cgroup" && mount.super_options.split(',').any(|o| o == "devices");
+    let own_v1 = v1_path(theirs).filter(|path| !contains(path, v1_path(ours)));
+    let own_v2 = v2_path(theirs).filter(|path| !contains(path, v2_path(ours)));
+    let of_devices =
+        |mount: &&Mount| mount.fs_type == "cgroup" && mount.super_options.split(',').any(|o| o == "devices");
+    if let Some(path) = own_v1 {
         let dir = mounts.iter().filter(of_devices).find_map(|mount| directory(mount, path));
         return dir.map_or(DeviceCgroup::None, |dir| DeviceCgroup::V1 { dir });
     }
-    match v2_path(theirs) {
-        Some(path) if contains(path, v2_path(ours)) => DeviceCgroup::Shared,
-        Some(_) => DeviceCgroup::V2,
-        None => DeviceCgroup::None,
+    match (own_v2, v1_path(theirs).or_else(|| v2_path(theirs))) {
+        (Some(_), _) => DeviceCgroup::V2,
+        (None, Some(_)) => DeviceCgroup::Shared,
+        (None, None) => DeviceCgroup::None,
     }
 }
 

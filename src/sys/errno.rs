@@ -66,6 +66,24 @@ impl From<Errno> for Cause {
     }
 }
 
+/// An error and its causes in one line, with system errors by their symbols.
+pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = String::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if !text.is_empty() {
+            text.push_str(": ");
+        }
+        let errno = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error);
+        match errno {
+            Some(errno) => text.push_str(&Cause(Errno::from_raw_os_error(errno)).to_string()),
+            None => text.push_str(&error.to_string()),
+        }
+        next = error.source();
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,6 +8,7 @@ use crate::node::DeviceNode;
 use crate::situation::HostFacts;
 use crate::spec::Spec;
 use crate::sys::runtime;
+use crate::sys::trusted::in_user_namespace;
 
 /// Control nodes that CUDA needs beside the GPUs' own.
 const CONTROL: [&str; 3] = ["nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"];
@@ -18,7 +19,7 @@ pub fn facts(spec: Spec<'_>, low_level: Option<&Path>) -> HostFacts {
         nvidia_runtime: low_level.is_some_and(runtime::is_nvidia),
         nvidia_cli: runtime::is_installed("nvidia-container-cli"),
         mount_numbers: mount_numbers(spec),
-        rootless: is_rootless(),
+        rootless: in_user_namespace(),
     }
 }
 
@@ -43,10 +44,4 @@ fn device_number(path: &Path) -> Option<DeviceNumber> {
     let metadata = std::fs::metadata(path).ok().filter(|metadata| metadata.file_type().is_char_device())?;
     let (major, minor) = (rustix::fs::major(metadata.rdev()), rustix::fs::minor(metadata.rdev()));
     Some(DeviceNumber { major, minor })
-}
-
-/// Whether we are in a user namespace of our own, where no device cgroup can be set up.
-pub fn is_rootless() -> bool {
-    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    map.split_ascii_whitespace().collect::<Vec<_>>() != ["0", "0", "4294967295"]
 }

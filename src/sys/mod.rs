@@ -9,6 +9,7 @@ pub mod host;
 pub mod hygiene;
 pub mod inventory;
 pub mod mountinfo;
+pub mod nvml;
 pub mod provenance;
 mod raw;
 pub mod report;
@@ -16,6 +17,7 @@ pub mod rootfs;
 pub mod runtime;
 pub mod runtime_state;
 pub mod state;
+pub mod trusted;
 
 use std::os::fd::AsFd;
 use std::path::Path;

@@ -86,6 +86,15 @@ pub(super) fn reset_signals() {
     }
 }
 
+/// Makes writing to a pipe that nobody reads an error, and not the end of this process.
+pub(super) fn ignore_broken_pipes() {
+    #[expect(unsafe_code, reason = "rustix sets no signal actions")]
+    // SAFETY: no handler is installed.
+    unsafe {
+        libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+    }
+}
+
 /// Whether the kernel raised this process's privileges at exec (`AT_SECURE`).
 pub(super) fn runs_with_raised_privileges() -> bool {
     #[expect(unsafe_code, reason = "rustix has no AT_SECURE without its runtime feature")]

@@ -1,10 +1,13 @@
 //! Where a wrapper's or hook's words go: the runtime's log file and standard error.
 
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::SystemTime;
 
 use serde_json::json;
+
+use super::raw;
 
 /// Where the engine wants the runtime's words.
 #[derive(Clone, Debug, Default)]
@@ -24,8 +27,19 @@ pub fn now() -> String {
 /// A failure to say it is not a reason to fail differently.
 pub fn failure(channel: &Channel<'_>, text: &str) {
     append(channel, "error", text);
+    // The wrapper keeps the signals that the runtime is to inherit; from here on there is no runtime.
+    raw::ignore_broken_pipes();
     // Neither a closed nor a full standard error may change how this ends.
     let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Says something on the standard error of the process that started us, which may show more of it than ours.
+pub fn to_parent(text: &str) {
+    let Some(parent) = rustix::process::getppid() else { return };
+    let path = format!("/proc/{}/fd/2", parent.as_raw_nonzero());
+    let file = std::fs::OpenOptions::new().append(true).custom_flags(libc::O_NOCTTY | libc::O_NONBLOCK).open(path);
+    // An extra channel; the exit code holds without it.
+    let _ = file.and_then(|mut file| file.write_all(format!("{text}\n").as_bytes()));
 }
 
 /// Writes to the log alone.

@@ -8,9 +8,24 @@
     reason = "a test ends by panicking, its helpers with it, and it works on the real system"
 )]
 
+mod bad_input;
+mod brain;
+mod cli;
+mod command;
+mod cudaview_docker;
+mod cudaview_runc;
 mod docker_provenance;
+mod doors;
 mod harness;
+mod hook_doors;
 mod hook_nodes;
+mod invariants;
+mod passthrough;
 mod plain_docker;
 mod plain_runc;
+mod properties;
+mod sandbox;
+mod scenarios;
+mod semantics;
+mod vectors;
 mod world;

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::files::read_trusted;
 use super::image_config;
 use crate::provenance::{DockerDeviceRequest, Engine, EngineFacts, Requests};
+use crate::sys::errno::chain;
+use crate::sys::trusted::read_existing;
 
 /// Folder of containerd's runtime v2 under which each namespace has its bundles.
 // containerd core/runtime/v2, plugin id.
@@ -18,6 +19,9 @@ pub(super) const TASK_FOLDER: &str = "io.containerd.runtime.v2.task";
 
 /// Where dockerd keeps its data unless told otherwise.
 pub(super) const DEFAULT_DATA_ROOT: &str = "/var/lib/docker";
+
+/// No file of an engine that we read comes near this size, in bytes.
+pub(super) const SIZE_LIMIT: u64 = 16 << 20;
 
 /// The files that dockerd makes for each container and mounts into it.
 const MANAGED_FILES: [&str; 3] = ["hostname", "hosts", "resolv.conf"];
@@ -108,7 +112,7 @@ impl From<StoredRequest> for DockerDeviceRequest {
 
 fn read_container(data_root: &Path, id: &str) -> Result<Container, String> {
     let path = data_root.join("containers").join(id).join("config.v2.json");
-    let content = read_trusted(&path).map_err(|error| looked_at(&path, &error.full_text()))?;
+    let content = read_existing(&path, SIZE_LIMIT).map_err(|error| chain(&error))?;
     let container: Container = parse(&path, &content)?;
     if container.id == id { Ok(container) } else { Err(looked_at(&path, "it is of another container")) }
 }
@@ -142,7 +146,7 @@ fn facts_of(data_root: &Path, id: &str, container: Container, mut notes: Vec<Str
 
 fn read_host_config(data_root: &Path, id: &str) -> Result<HostConfig, String> {
     let path = data_root.join("containers").join(id).join("hostconfig.json");
-    let content = read_trusted(&path).map_err(|error| looked_at(&path, &error.full_text()))?;
+    let content = read_existing(&path, SIZE_LIMIT).map_err(|error| chain(&error))?;
     parse(&path, &content)
 }
 
@@ -163,7 +167,7 @@ fn image_env(data_root: &Path, container: &Container) -> Result<Vec<String>, Str
         return Err("the container's image id or storage driver is not of a known form".to_owned());
     };
     let path = data_root.join("image").join(driver).join("imagedb/content/sha256").join(digest);
-    let content = read_trusted(&path).map_err(|error| looked_at(&path, &error.full_text()))?;
+    let content = read_existing(&path, SIZE_LIMIT).map_err(|error| chain(&error))?;
     image_config::env(&content).map_err(|reason| looked_at(&path, &reason))
 }
 

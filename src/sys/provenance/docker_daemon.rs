@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::docker::DEFAULT_DATA_ROOT;
-use super::files::read_trusted;
+use super::docker::SIZE_LIMIT;
 use crate::provenance::{Engine, EngineFacts};
+use crate::sys::trusted::read_existing;
 
 // moby cmd/dockerd and daemon/config: the defaults of --config-file and --default-runtime.
 const DEFAULT_CONFIG_FILE: &str = "/etc/docker/daemon.json";
@@ -53,7 +54,7 @@ struct DaemonFile {
 impl Daemon {
     fn of_command_line(arguments: &[OsString]) -> Self {
         let path = flag(arguments, &["--config-file"]).unwrap_or_else(|| DEFAULT_CONFIG_FILE.into());
-        let content = read_trusted(Path::new(&path)).unwrap_or_default();
+        let content = read_existing(Path::new(&path), SIZE_LIMIT).unwrap_or_default();
         Self::new(arguments, serde_json::from_slice(&content).unwrap_or_default())
     }
 

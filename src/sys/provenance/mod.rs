@@ -4,7 +4,6 @@
 
 pub mod docker;
 pub mod docker_daemon;
-mod files;
 mod image_config;
 
 use std::path::Path;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{Seek, Write};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -62,6 +63,16 @@ pub(crate) fn run_with_input(command: &mut Command, input: &[u8]) -> Ran {
     file.write_all(input).unwrap();
     file.rewind().unwrap();
     run_limited(command, file.into(), LIMIT)
+}
+
+/// Makes a program from these bytes, by way of another process.
+///
+/// Tests run as threads of one process under `cargo test`, and whatever one of them starts inherits for a moment what
+/// the others have open: a file that this process opened for writing could not be executed then (`ETXTBSY`).
+#[track_caller]
+pub(crate) fn write_program(path: &Path, content: &[u8]) {
+    let mut command = Command::new("sh");
+    run_with_input(command.args(["-c", "cat >\"$1\" && chmod 755 \"$1\"", "sh"]).arg(path), content).ok();
 }
 
 /// Runs a program to its end; past the limit it is killed and the test fails.

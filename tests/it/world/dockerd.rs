@@ -1,7 +1,6 @@
 //! A Docker daemon of the test's own.
 
-use std::fs::{self, File, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs::{self, File};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -14,7 +13,7 @@ use tempfile::TempDir;
 
 use super::artifacts::rootfs_tar;
 use super::bundle::RUNC_LOST_A_RACE;
-use super::command::{LIMIT, Ran, run, run_limited};
+use super::command::{LIMIT, Ran, run, run_limited, write_program};
 use super::count::{Access, COUNT, Count};
 use super::{cgroup, find_program, mounts};
 
@@ -257,8 +256,7 @@ bundle=$(printf %s "$state" | {jq} -r .bundle) || exit 1
             jq = find_program("jq").display(),
             record = self.hook_record_file().display(),
         );
-        fs::write(&file, script).unwrap();
-        fs::set_permissions(&file, Permissions::from_mode(0o755)).unwrap();
+        write_program(&file, script.as_bytes());
     }
 
     #[track_caller]

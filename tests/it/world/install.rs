@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, FileType, Mode, StatVfsMountFlags, chmod, makedev, mknodat, statvfs};
 use tempfile::TempDir;
 
+use super::command::write_program;
 use super::inventory;
 
 /// A prefix with the programs and their configuration, and a folder with a GPU host's device nodes.
@@ -30,7 +31,8 @@ impl Install {
             ("cudaview-hook", env!("CARGO_BIN_EXE_cudaview-hook")),
             ("cudaview-nvml", env!("CARGO_BIN_EXE_cudaview-nvml")),
         ] {
-            put(&install.bin(name), &fs::read(built).unwrap(), 0o755);
+            fs::create_dir_all(install.prefix().join("bin")).unwrap();
+            write_program(&install.bin(name), &fs::read(built).unwrap());
         }
         put(&install.inventory(), &fs::read(inventory(inventory_name)).unwrap(), 0o644);
         make_nodes(&install.dev_root().join("dev"), inventory_name);

@@ -181,7 +181,7 @@ fn without_the_images_configuration_a_value_is_of_unknown_origin() {
         root
     };
     check(&with("ImageManifest", json!({"digest": "sha256:0"})), "containerd's image store");
-    check(&with("Image", json!(format!("sha256:{ID}"))), "No such file");
+    check(&with("Image", json!(format!("sha256:{ID}"))), "ENOENT");
     check(&with("Image", json!("sha256:../../x")), "known form");
     check(&with("Image", Value::Null), "no image");
     check(&with("Driver", json!("../overlay2")), "known form");

@@ -1,0 +1,201 @@
+//! The command line of `cudaview`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use super::output::{Failure, print, report};
+use super::{demo, explain, inventory, predict};
+use crate::exit::Exit;
+
+/// What `cudaview` without arguments prints.
+const SCREEN: &str = "\
+cudaview: which GPUs does a container's program see, and who decided it
+
+Ask with the flags of docker run, before you run it:
+  cudaview explain --gpus '\"device=1,3\"' -e CUDA_VISIBLE_DEVICES=1,3
+
+  explain    what the program will see, who decided it, what to type instead
+  inventory  the GPUs of this host, and their names and numbers
+  predict    what CUDA alone would show
+  demo       three what-ifs over a server that is not there
+
+Inside a container GPUs are numbered from 0, in the order of the host.
+cudaview help COMMAND
+";
+
+/// Which GPUs does a container's program see, and who decided it
+#[derive(Debug, Parser)]
+#[command(name = "cudaview", version, max_term_width = 80, disable_help_flag = false)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// What the program will see, who decided it, what to type instead
+    #[command(after_help = EXPLAIN_AFTER)]
+    Explain(ExplainArgs),
+    /// The GPUs of this host, and their names and numbers
+    #[command(after_help = INVENTORY_AFTER)]
+    Inventory(InventoryArgs),
+    /// What CUDA alone would show, before any rewrite
+    #[command(after_help = PREDICT_AFTER)]
+    Predict(PredictArgs),
+    /// Three what-ifs over a server that is not there; needs no root, no engine and no GPU
+    Demo,
+}
+
+const EXPLAIN_AFTER: &str = "\
+Examples:
+  cudaview explain --gpus all --image-env CUDA_VISIBLE_DEVICES=0
+  cudaview explain --device nvidia.com/gpu=1 -e CUDA_VISIBLE_DEVICES=1
+  cudaview explain --gpus device=1 --exec-env CUDA_VISIBLE_DEVICES=0
+  cudaview explain host-index-override
+
+It ends with 0 whatever it explains; the verdict stands in the first line.";
+
+const INVENTORY_AFTER: &str = "\
+Sources, the first that answers: --inventory, the file that config.toml names,
+/proc/driver/nvidia, the cache in /run/cudaview, NVML.";
+
+const PREDICT_AFTER: &str = "\
+Examples:
+  cudaview predict --cuda-visible-devices 0,0
+  cudaview predict --cuda-visible-devices -1 --format json
+
+Without --cuda-visible-devices the variable counts as unset.";
+
+/// How a report is written. The JSON is for programs, and its form is stable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    Human,
+    Json,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ExplainArgs {
+    /// Print the page of a finding, such as host-index-override
+    #[arg(value_name = "CODE", conflicts_with_all = ["what_if", "bundle", "exec_env"])]
+    pub(super) code: Option<String>,
+    #[command(flatten)]
+    pub(super) what_if: WhatIfArgs,
+    /// Take the container from DIR/config.json instead
+    #[arg(long, value_name = "DIR", conflicts_with = "what_if")]
+    pub(super) bundle: Option<PathBuf>,
+    /// An entry of docker exec -e; asks about a process that is added
+    #[arg(long, value_name = "K=V")]
+    pub(super) exec_env: Vec<String>,
+    /// The host's GPUs, as cudaview inventory --format json prints them
+    #[arg(long, value_name = "FILE")]
+    pub(super) inventory: Option<PathBuf>,
+    /// A configuration in place of /etc/cudaview/config.toml
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+    /// How to write the answer
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    pub(super) format: Format,
+}
+
+#[derive(Debug, Args)]
+#[group(id = "what_if", multiple = true)]
+pub(super) struct WhatIfArgs {
+    /// As docker run --gpus: all, 2, device=1, '"device=1,3"'
+    #[arg(long, value_name = "SPEC", allow_hyphen_values = true)]
+    pub(super) gpus: Vec<String>,
+    /// As --device: nvidia.com/gpu=1, nvidia.com/gpu=all, /dev/nvidia1
+    #[arg(long, value_name = "NAME")]
+    pub(super) device: Vec<String>,
+    /// As -e; a bare K unsets
+    #[arg(short, long, value_name = "K=V")]
+    pub(super) env: Vec<String>,
+    /// An entry of the image's ENV
+    #[arg(long, value_name = "K=V")]
+    pub(super) image_env: Vec<String>,
+    /// An entry of unknown origin: -e or ENV
+    #[arg(long, value_name = "K=V")]
+    pub(super) unknown_env: Vec<String>,
+    /// As docker run --privileged
+    #[arg(long)]
+    pub(super) privileged: bool,
+    /// cudaview is the engine's default runtime, not named with --runtime
+    #[arg(long)]
+    pub(super) default_runtime: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct InventoryArgs {
+    /// A file in place of this host
+    #[arg(long, value_name = "FILE", conflicts_with = "refresh")]
+    pub(super) inventory: Option<PathBuf>,
+    /// Ask NVML and keep the answer in /run/cudaview; needs root
+    #[arg(long)]
+    pub(super) refresh: bool,
+    /// How to write the answer
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    pub(super) format: Format,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct PredictArgs {
+    /// The host's GPUs, as cudaview inventory --format json prints them
+    #[arg(long, value_name = "FILE")]
+    pub(super) inventory: Option<PathBuf>,
+    /// CUDA_VISIBLE_DEVICES
+    #[arg(long, value_name = "V", allow_hyphen_values = true)]
+    pub(super) cuda_visible_devices: Option<String>,
+    /// CUDA_DEVICE_ORDER
+    #[arg(long, value_name = "O")]
+    pub(super) cuda_device_order: Option<String>,
+    /// How to write the answer
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    pub(super) format: Format,
+}
+
+/// Runs the command that the arguments name.
+pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let done = match Cli::try_parse_from(arguments) {
+        Ok(cli) => run(cli),
+        Err(error) => wrong_arguments(&error),
+    };
+    let exit = match done {
+        Ok(()) => Exit::Done,
+        Err(failure) => report(&failure),
+    };
+    ExitCode::from(exit.code())
+}
+
+fn run(cli: Cli) -> Result<(), Failure> {
+    match cli.command {
+        None => print(SCREEN),
+        Some(Command::Explain(arguments)) => explain::run(&arguments),
+        Some(Command::Inventory(arguments)) => inventory::run(&arguments),
+        Some(Command::Predict(arguments)) => predict::run(&arguments),
+        Some(Command::Demo) => demo::run(),
+    }
+}
+
+/// clap's answer in the house's form: one line, one hint.
+fn wrong_arguments(error: &clap::Error) -> Result<(), Failure> {
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        return print(&error.to_string());
+    }
+    let text = error.to_string();
+    let lines: Vec<&str> = text.lines().take_while(|line| !line.starts_with("Usage:")).map(str::trim).collect();
+    let is_said = |line: &&&str| {
+        !["tip:", "[possible", "For more"].iter().any(|start| line.starts_with(start)) && !line.is_empty()
+    };
+    let message = lines.iter().filter(is_said).copied().collect::<Vec<_>>().join(" ");
+    let message = message.strip_prefix("error: ").unwrap_or(&message).to_owned();
+    let tip = lines.iter().find_map(|line| line.strip_prefix("tip: ")).map(str::to_owned);
+    let possible = match error.get(ContextKind::ValidValue) {
+        Some(ContextValue::Strings(values)) if !values.is_empty() => Some(format!("one of: {}", values.join(", "))),
+        _ => None,
+    };
+    let hint = tip.or(possible).unwrap_or_else(|| "cudaview --help, or cudaview help COMMAND".to_owned());
+    Err(Failure::new(Exit::Usage, anyhow::anyhow!(message), hint))
+}

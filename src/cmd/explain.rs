@@ -1,0 +1,175 @@
+//! `cudaview explain`: what the program will see, and who decided it.
+
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+
+use anyhow::Context;
+
+use super::cli::{ExplainArgs, Format, WhatIfArgs};
+use super::output::{Failure, note, print, print_json, style};
+use crate::config::{Config, Mode};
+use crate::device::DeviceNumber;
+use crate::exit::Exit;
+use crate::finding::Code;
+use crate::inventory::Inventory;
+use crate::plan::{ExecPlan, Plan, Verdict, plan, plan_exec};
+use crate::provenance::{Engine, EngineFacts};
+use crate::report::{ImageEnv, Subject, explain, explain_json, page};
+use crate::request::{GpusFlag, InvalidGpus, parse_gpus};
+use crate::situation::{HostFacts, Situation, from_spec};
+use crate::spec::Spec;
+use crate::sys::{configuration, inventory};
+use crate::whatif::{WhatIf, is_gpu_device};
+
+/// The largest `config.json` that is read.
+const BUNDLE_LIMIT: u64 = 16 << 20;
+
+pub(super) fn run(arguments: &ExplainArgs) -> Result<(), Failure> {
+    if let Some(name) = &arguments.code {
+        return print_page(name);
+    }
+    let what_if = what_if(&arguments.what_if)?;
+    let config = match &arguments.config {
+        Some(file) => configuration::load_file(file)?,
+        None => configuration::load()?,
+    };
+    let inventory = inventory::load(&config, arguments.inventory.as_deref())?;
+    let (situation, image, origin_unknown) = match &arguments.bundle {
+        Some(folder) => {
+            (bundle(folder, &inventory, &config)?, ImageEnv::default(), "looked at config.json, which does not say")
+        }
+        None => (what_if.situation(&inventory, &config), what_if.image(), "given with --unknown-env"),
+    };
+    let plan = plan(&inventory, &situation, &config);
+    let exec = exec(arguments, &inventory, &situation, &plan, &config);
+    let subject = Subject {
+        inventory: &inventory,
+        situation: &situation,
+        plan: &plan,
+        exec: exec.as_ref(),
+        image: &image,
+        name: None,
+        done: false,
+        origin_unknown,
+    };
+    if config.mode == Mode::Observe {
+        note("note: mode = \"observe\" in the configuration: it is written down and not done");
+    }
+    match arguments.format {
+        Format::Json => print_json(&explain_json(&subject)),
+        Format::Human => print(&explain(&subject, style())),
+    }
+}
+
+fn print_page(name: &str) -> Result<(), Failure> {
+    if let Some(code) = Code::ALL.iter().find(|code| code.name() == name) {
+        return print(&page(*code, style()));
+    }
+    let names: Vec<&str> = Code::ALL.iter().map(|code| code.name()).collect();
+    let error = anyhow::anyhow!("no finding is called {name:?}");
+    Err(Failure::new(Exit::Usage, error, format!("one of: {}", names.join(", "))))
+}
+
+/// The flags of `docker run`, as the engine would read them.
+fn what_if(arguments: &WhatIfArgs) -> Result<WhatIf, Failure> {
+    let gpus: Result<Vec<GpusFlag>, Failure> = arguments.gpus.iter().map(|text| gpus_flag(text)).collect();
+    for device in arguments.device.iter().filter(|name| !is_gpu_device(name)) {
+        note(&format!("note: --device {device:?} is no GPU and plays no part"));
+    }
+    Ok(WhatIf {
+        gpus: gpus?,
+        devices: arguments.device.clone(),
+        env: arguments.env.clone(),
+        image_env: arguments.image_env.clone(),
+        unknown_env: arguments.unknown_env.clone(),
+        privileged: arguments.privileged,
+        default_runtime: arguments.default_runtime,
+    })
+}
+
+fn gpus_flag(text: &str) -> Result<GpusFlag, Failure> {
+    parse_gpus(text).map_err(|error| {
+        let hint = match &error {
+            InvalidGpus::CountAndIds => format!("--gpus '\"{text}\"' (the inner quotes must reach Docker)"),
+            InvalidGpus::Count(_) | InvalidGpus::Key(_) | InvalidGpus::Quote => {
+                "--gpus all, --gpus 2, --gpus device=1, --gpus '\"device=1,3\"'".to_owned()
+            }
+        };
+        let error = anyhow::Error::new(error).context(format!("failed to read --gpus {text:?}"));
+        Failure::new(Exit::Usage, error, hint)
+    })
+}
+
+/// A container as its bundle describes it.
+fn bundle(folder: &Path, inventory: &Inventory, config: &Config) -> Result<Situation, Failure> {
+    let path = folder.join("config.json");
+    let bad = |error: anyhow::Error| {
+        let hint = "--bundle takes the folder that holds an OCI config.json";
+        Failure::new(Exit::BadInput, error.context(format!("failed to read {:?}", path.display().to_string())), hint)
+    };
+    let text = read_limited(&path).map_err(bad)?;
+    let value: serde_json::Value = serde_json::from_slice(&text).context("not JSON").map_err(bad)?;
+    let spec = Spec::new(&value).context("not a container configuration").map_err(bad)?;
+    let mounts = spec.mounts();
+    let number = |source: &str| {
+        let metadata = std::fs::metadata(source).ok().filter(|metadata| metadata.file_type().is_char_device())?;
+        let (major, minor) = (rustix::fs::major(metadata.rdev()), rustix::fs::minor(metadata.rdev()));
+        Some(DeviceNumber { major, minor })
+    };
+    let numbered = mounts.iter().filter(|mount| mount.bind && mount.source.starts_with('/'));
+    let mount_numbers = numbered.filter_map(|mount| Some((mount.position, number(mount.source)?))).collect();
+    let host = HostFacts { mount_numbers, ..HostFacts::default() };
+    Ok(from_spec(spec, inventory, &EngineFacts::nothing_known(Engine::Unknown), &host, config))
+}
+
+fn read_limited(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let metadata = std::fs::metadata(path)?;
+    anyhow::ensure!(metadata.is_file(), "it is no regular file");
+    let size = metadata.len();
+    anyhow::ensure!(size <= BUNDLE_LIMIT, "it is larger than {} MiB", BUNDLE_LIMIT >> 20);
+    Ok(std::fs::read(path)?)
+}
+
+/// The process that is added, if one was asked about and there is a container to add it to.
+fn exec(
+    arguments: &ExplainArgs,
+    inventory: &Inventory,
+    situation: &Situation,
+    plan: &Plan,
+    config: &Config,
+) -> Option<ExecPlan> {
+    if arguments.exec_env.is_empty() {
+        return None;
+    }
+    let current = WhatIf::exec_variables(&situation.original, &arguments.exec_env);
+    match plan.verdict {
+        Verdict::Refused => {
+            note("note: the container is refused, so there is nothing to exec in");
+            None
+        }
+        Verdict::NotApplicable => Some(ExecPlan {
+            verdict: Verdict::NotApplicable,
+            emitted: current.clone(),
+            current,
+            provenance: situation.provenance,
+            reconciliation: None,
+            visible: Vec::new(),
+            findings: Vec::new(),
+        }),
+        Verdict::Consistent | Verdict::Rewritten => {
+            let record = plan.record(inventory, situation);
+            let mut exec = plan_exec(&record, &record.inventory(), &current, config);
+            exec.visible = in_inventory(&exec.visible, &record.inventory(), inventory);
+            Some(exec)
+        }
+    }
+}
+
+/// Devices of the container's part of the host, as devices of the host.
+fn in_inventory(
+    devices: &[crate::inventory::Device],
+    part: &Inventory,
+    whole: &Inventory,
+) -> Vec<crate::inventory::Device> {
+    devices.iter().filter_map(|device| whole.by_uuid(part.uuid(*device))).collect()
+}

@@ -1,0 +1,91 @@
+//! What leaves a command: data on stdout, the rest on stderr.
+
+use std::io::{self, IsTerminal, Write};
+
+use crate::exit::Exit;
+use crate::report::Style;
+use crate::sys::configuration::ConfigurationError;
+use crate::sys::inventory::LoadError;
+
+/// Columns where no terminal says otherwise.
+const WIDTH: usize = 80;
+
+/// A command that could not do its job.
+#[derive(Debug)]
+pub(super) struct Failure {
+    exit: Exit,
+    error: anyhow::Error,
+    hint: String,
+}
+
+impl Failure {
+    /// `hint` may be empty.
+    pub(super) fn new(exit: Exit, error: impl Into<anyhow::Error>, hint: impl Into<String>) -> Self {
+        Self { exit, error: error.into(), hint: hint.into() }
+    }
+}
+
+impl From<LoadError> for Failure {
+    fn from(error: LoadError) -> Self {
+        let exit = if matches!(error, LoadError::Invalid { .. }) { Exit::BadInput } else { Exit::NoInventory };
+        let hint = error.hint();
+        Self::new(exit, error, hint)
+    }
+}
+
+impl From<ConfigurationError> for Failure {
+    fn from(error: ConfigurationError) -> Self {
+        let hint = error.hint();
+        Self::new(Exit::Configuration, error, hint)
+    }
+}
+
+/// Says what went wrong, and how the command ends. A reader of our output that went away is no fault.
+pub(super) fn report(failure: &Failure) -> Exit {
+    if let Some(error) = failure.error.downcast_ref::<io::Error>()
+        && error.kind() == io::ErrorKind::BrokenPipe
+    {
+        return Exit::Done;
+    }
+    note(&format!("cudaview: {:#}", failure.error));
+    if !failure.hint.is_empty() {
+        note(&format!("hint: {}", failure.hint));
+    }
+    failure.exit
+}
+
+/// Writes data to stdout.
+pub(super) fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Failure::new(Exit::Done, error, ""),
+        _ => Failure::new(Exit::Failed, anyhow::Error::new(error).context("failed to write to stdout"), ""),
+    })
+}
+
+/// Writes JSON to stdout.
+pub(super) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(value).map_err(|error| Failure::new(Exit::Bug, error, ""))?;
+    print(&(text + "\n"))
+}
+
+/// Writes a line to stderr.
+pub(super) fn note(line: &str) {
+    // There is no third place to complain to.
+    drop(writeln!(io::stderr(), "{line}"));
+}
+
+/// How text is laid out for whoever reads stdout.
+pub(super) fn style() -> Style {
+    let is_terminal = io::stdout().is_terminal();
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok().filter(|size| is_terminal && size.ws_col > 0);
+    let columns = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
+    // https://no-color.org: set and not empty.
+    let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let is_dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
+    Style {
+        width: size.map(|size| usize::from(size.ws_col)).or(columns).unwrap_or(WIDTH),
+        colour: is_terminal && !no_colour && !is_dumb,
+    }
+}

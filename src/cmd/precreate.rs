@@ -1,0 +1,63 @@
+//! podman's precreate stage: a container's configuration in, the edited one out.
+
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::Context;
+use serde_json::Value;
+
+use crate::cmd::door::{Container, decide};
+use crate::cmd::failure::Failure;
+use crate::config::Mode;
+use crate::edits::apply;
+use crate::exit::Exit;
+use crate::spec::{Spec, has_gpu_sign};
+use crate::sys::{configuration, report, state};
+
+/// What shall be printed: one JSON document. `directory` is where podman started us, in newer versions the bundle.
+///
+/// # Errors
+/// [`Failure`] where the container must not start; then nothing may be printed.
+pub fn run(directory: Option<&Path>, deadline: Instant) -> Result<Vec<u8>, Failure> {
+    let text = state::read(rustix::stdio::stdin(), deadline)
+        .context("failed to read the container's configuration")
+        .map_err(|error| Failure::new(Exit::BadInput, error))?;
+    let config = configuration::load().map_err(|error| Failure::new(Exit::Configuration, error))?;
+    if !has_gpu_sign(&text) && !config.grant.grants_unasked() {
+        return Ok(text);
+    }
+    let mut value: Value = serde_json::from_slice(&text)
+        .context("failed to parse the container's configuration")
+        .map_err(|error| Failure::new(Exit::BadInput, error))?;
+    let spec = Spec::new(&value).map_err(|error| Failure::new(Exit::BadInput, error))?;
+    let bundle = directory.unwrap_or(Path::new("/"));
+    let container = Container {
+        door: "precreate",
+        spec,
+        bundle,
+        id: &container_id(spec, bundle),
+        runtime_root: None,
+        low_level: None,
+        requests: &[],
+    };
+    let decision = decide(&container, &config)?;
+    if config.mode == Mode::Observe {
+        decision.audit(&container, &config, "observe");
+        return Ok(text);
+    }
+    decision.audit(&container, &config, "enforce");
+    if let Some(refusal) = decision.refusal() {
+        // podman throws our standard error away; its own reaches the person who typed the command.
+        report::to_parent(&format!("cudaview: {}", refusal.text()));
+        return Err(refusal);
+    }
+    apply(&mut value, &decision.edits);
+    Ok(value.to_string().into_bytes())
+}
+
+/// podman's id: the last part of `cgroupsPath` (`…/libpod-ID`), else the folder above the bundle.
+fn container_id(spec: Spec<'_>, bundle: &Path) -> String {
+    let from_cgroup = spec.text("/linux/cgroupsPath").and_then(|path| path.rsplit(['/', '-', ':']).next());
+    let from_bundle = || bundle.parent()?.file_name()?.to_str();
+    from_cgroup.or_else(from_bundle).unwrap_or_default().trim_end_matches(".scope").to_owned()
+}

@@ -1,0 +1,20 @@
+//! `cudaview predict`: what CUDA itself would show, before any rewrite.
+
+use super::cli::{Format, PredictArgs};
+use super::output::{Failure, print, print_json, style};
+use crate::cuda;
+use crate::report::{predict_json, predict_text};
+use crate::sys::{configuration, inventory};
+
+pub(super) fn run(arguments: &PredictArgs) -> Result<(), Failure> {
+    let inventory = match &arguments.inventory {
+        Some(_) => inventory::load(&crate::config::Config::built_in(), arguments.inventory.as_deref())?,
+        None => inventory::load(&configuration::load()?, None)?,
+    };
+    let value = arguments.cuda_visible_devices.as_deref();
+    let prediction = cuda::predict(&inventory, &inventory.all_devices(), value, arguments.cuda_device_order.as_deref());
+    match arguments.format {
+        Format::Json => print_json(&predict_json(&inventory, &prediction)),
+        Format::Human => print(&predict_text(&inventory, &prediction, style())),
+    }
+}

@@ -1,0 +1,217 @@
+//! `cudaview explain` for people.
+
+use super::changes::{self, changed_variables, mapping};
+use super::json::container_index;
+use super::style::{Tone, cut};
+use super::words::count;
+use super::{Style, Subject, hints, said};
+use crate::finding::quoted;
+use crate::inventory::Device;
+use crate::plan::{ExecPlan, Plan, Verdict};
+use crate::reconcile::{Basis, View};
+
+/// The whole report.
+pub fn explain(subject: &Subject<'_>, style: Style) -> String {
+    let mut sections = vec![first_line(subject, style), table(subject, style)];
+    sections.push(said::section(subject, style) + &changes::section(subject, style));
+    let refused_early = subject.plan.verdict == Verdict::Refused && subject.plan.reconciliation.is_none();
+    if !refused_early {
+        sections.push(changes::without(subject, style));
+    }
+    sections.extend(subject.exec.map(|exec| exec_section(subject, exec, style)));
+    let findings = hints::section(subject, style);
+    if !findings.is_empty() {
+        sections.push(findings);
+    }
+    sections.join("\n")
+}
+
+/// The answer, as one sentence.
+fn first_line(subject: &Subject<'_>, style: Style) -> String {
+    let plan = subject.plan;
+    let verdict = plan.verdict.name();
+    let text = match plan.verdict {
+        Verdict::Refused => format!("no container: {}", why_refused(subject)),
+        Verdict::NotApplicable => "no GPU: none is granted".to_owned(),
+        Verdict::Consistent | Verdict::Rewritten => seen(subject),
+    };
+    let text = match subject.name {
+        Some(name) if plan.verdict == Verdict::Refused => {
+            format!("{name} was refused: {}", text.trim_start_matches("no container: "))
+        }
+        Some(name) => format!("{name} sees {text}"),
+        None => text,
+    };
+    let width = Style { width: style.width + 1, ..style };
+    let lines = width.wrap(0, &format!("{text} ({verdict})"));
+    lines.into_iter().map(|line| style.paint(Tone::Bold, &line) + "\n").collect()
+}
+
+/// Why there is no container, in a few words.
+pub(super) fn why_refused(subject: &Subject<'_>) -> String {
+    let Subject { plan, situation, .. } = *subject;
+    let no_match = plan.reconciliation.as_ref().is_some_and(|decided| decided.refused);
+    match &situation.original.visible_devices {
+        Some(value) if no_match => format!("CUDA_VISIBLE_DEVICES={} names none of the granted GPUs", quoted(value)),
+        _ => plan.findings.last().map(|finding| finding.message.clone()).unwrap_or_default(),
+    }
+}
+
+fn seen(subject: &Subject<'_>) -> String {
+    let Subject { inventory, plan, situation, .. } = *subject;
+    let value = quoted(situation.original.visible_devices.as_deref().unwrap_or_default());
+    let decided = plan.reconciliation.as_ref();
+    let granted = plan.grant.devices.len();
+    let hidden = if granted == 1 { "the one that is".to_owned() } else { format!("the {granted} that are") };
+    match decided.map(|decided| (&decided.view, &decided.basis)) {
+        Some((View::Hidden, Basis::Hides)) => format!("0 GPUs: CUDA_VISIBLE_DEVICES={value} hides {hidden} granted"),
+        Some((View::Hidden, _)) => format!("0 GPUs: CUDA_VISIBLE_DEVICES={value} names none of {hidden} granted"),
+        Some((View::AsWritten, _)) if !plan.certain => {
+            format!("CUDA_VISIBLE_DEVICES={value} is left as it is: which GPU it means is not certain")
+        }
+        _ if plan.visible.is_empty() => format!("0 GPUs: CUDA shows none of {hidden} granted"),
+        _ if plan.certain => mapping(inventory, &plan.visible),
+        _ => format!("{}, in an order that is not certain", count(&plan.visible)),
+    }
+}
+
+/// A row of the table.
+struct Row {
+    host: String,
+    name: String,
+    uuid: String,
+    granted: &'static str,
+    inside: String,
+    program: String,
+}
+
+/// Everything in the table but the name, with the two columns before it.
+const FIXED: usize = 2 + 4 + 2 + 2 + 2 + 7 + 2 + 6 + 2 + 7;
+
+fn table(subject: &Subject<'_>, style: Style) -> String {
+    let rows = rows(subject, style);
+    let widest = |get: fn(&Row) -> &String, least: usize| {
+        rows.iter().map(|row| get(row).chars().count()).chain([least]).max().unwrap_or(least)
+    };
+    let uuid = widest(|row| &row.uuid, 4);
+    let room = style.width.saturating_sub(FIXED + uuid).max(12);
+    let name = widest(|row| &row.name, 4).min(room);
+    let line = |host: &str, title: &str, id: &str, granted: &str, inside: &str, program: &str| {
+        let title = cut(title, name);
+        format!("  {host:4}  {title:name$}  {id:uuid$}  {granted:7}  {inside:6}  {program}")
+    };
+    let mut out = line("HOST", "NAME", "UUID", "GRANTED", "INSIDE", "PROGRAM") + "\n";
+    for row in &rows {
+        let program = style.paint(Tone::Green, &row.program);
+        let is_dim = row.granted != "yes" && row.program == "-";
+        if is_dim {
+            let plain = line(&row.host, &row.name, &row.uuid, row.granted, &row.inside, &row.program);
+            out.push_str(&style.paint(Tone::Dim, &plain));
+        } else {
+            let shown = if row.program == "-" { "-" } else { &program };
+            out.push_str(&line(&row.host, &row.name, &row.uuid, row.granted, &row.inside, shown));
+        }
+        out.push('\n');
+    }
+    if explains_columns(subject.plan) {
+        out.push_str("  HOST, INSIDE: the number in nvidia-smi there. PROGRAM: what CUDA calls it.\n");
+    }
+    out
+}
+
+/// Whoever typed numbers is told what the numbers mean; where an image's value gave way, nobody here typed any.
+fn explains_columns(plan: &Plan) -> bool {
+    plan.reconciliation.as_ref().is_none_or(|decided| decided.basis != Basis::ImageYields)
+}
+
+fn rows(subject: &Subject<'_>, style: Style) -> Vec<Row> {
+    let Subject { inventory, plan, .. } = *subject;
+    // A refused container has no inside; its numbers are those that the text of the refusal uses.
+    let openable = if plan.verdict == Verdict::Refused { &plan.grant.devices } else { plan.openable() };
+    let mut rows = Vec::new();
+    for (position, gpu) in inventory.gpus.iter().enumerate() {
+        let devices = inventory.devices_of(position);
+        let is_mig = gpu.mig_enabled || !gpu.mig.is_empty();
+        if is_mig {
+            rows.push(parent_row(subject, position, &devices, openable, style));
+        }
+        for device in devices {
+            let uuid = if style.is_wide() { inventory.uuid(device) } else { inventory.short_uuid(device) };
+            let mig_name = |profile: &str| format!("  MIG {profile}").trim_end().to_owned();
+            let ordinal = plan.visible.iter().position(|seen| *seen == device).filter(|_| plan.certain);
+            rows.push(Row {
+                host: inventory.host_label(device),
+                name: inventory.mig(device).map_or_else(|| gpu.name.clone(), |mig| mig_name(&mig.profile)),
+                uuid: uuid.to_owned(),
+                granted: if plan.grant.devices.contains(&device) { "yes" } else { "no" },
+                inside: if openable.contains(&device) { inside(openable, device) } else { "-".to_owned() },
+                program: program(plan, ordinal, device),
+            });
+        }
+    }
+    rows
+}
+
+fn program(plan: &Plan, ordinal: Option<usize>, device: Device) -> String {
+    match ordinal {
+        Some(ordinal) => format!("cuda:{ordinal}"),
+        None if !plan.certain && plan.openable().contains(&device) => "?".to_owned(),
+        None => "-".to_owned(),
+    }
+}
+
+fn inside(openable: &[Device], device: Device) -> String {
+    container_index(openable, device).map_or_else(|| "-".to_owned(), |index| index.to_string())
+}
+
+/// The GPU that MIG devices are parts of: `nvidia-smi` lists it, CUDA does not.
+fn parent_row(subject: &Subject<'_>, gpu: usize, parts: &[Device], openable: &[Device], style: Style) -> Row {
+    let found = &subject.inventory.gpus[gpu];
+    let granted = parts.iter().filter(|part| subject.plan.grant.devices.contains(part)).count();
+    let uuid = if style.is_wide() { found.uuid.as_str() } else { found.uuid.short() };
+    let open = openable.iter().find(|device| device.gpu == gpu);
+    Row {
+        host: found.index.to_string(),
+        name: found.name.clone(),
+        uuid: uuid.to_owned(),
+        granted: match granted {
+            0 => "no",
+            all if all == parts.len() => "yes",
+            _ => "part",
+        },
+        inside: open.map_or_else(|| "-".to_owned(), |device| inside(openable, *device)),
+        program: "-".to_owned(),
+    }
+}
+
+/// What a process that is added gets.
+fn exec_section(subject: &Subject<'_>, exec: &ExecPlan, style: Style) -> String {
+    let Subject { inventory, plan, .. } = *subject;
+    let value = exec.current.visible_devices.as_deref();
+    let seen = match (exec.verdict, exec.visible.as_slice()) {
+        (Verdict::Refused, _) => {
+            let value = quoted(value.unwrap_or_default());
+            format!("no process: CUDA_VISIBLE_DEVICES={value} names none of this container's GPUs")
+        }
+        (_, []) => "0 GPUs".to_owned(),
+        (_, devices) => mapping(inventory, devices),
+    };
+    let mut out = "A process that exec adds\n".to_owned();
+    for line in style.wrap(2, &format!("{seen} ({})", exec.verdict.name())) {
+        out.push_str(&format!("  {line}\n"));
+    }
+    if exec.verdict == Verdict::Refused {
+        out.push_str(&format!("  the container has {}\n", inventory.host_names(plan.kept())));
+    } else {
+        for (name, text) in changed_variables(inventory, &exec.current, &exec.emitted, plan.kept()) {
+            out.push_str(&style.beside(&format!("  {name}"), 26, &[text]));
+        }
+    }
+    for finding in &exec.findings {
+        out.push_str(&hints::plain(finding, 2, style));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,70 @@
+//! The page of a finding: `cudaview explain CODE`.
+
+use super::Style;
+use super::style::Tone;
+use crate::finding::Code;
+
+macro_rules! pages {
+    ($code:ident: $($variant:ident $file:literal,)*) => {
+        match $code { $(Code::$variant => include_str!(concat!("../../docs/findings/", $file, ".md")),)* }
+    };
+}
+
+/// The page, as text for a terminal.
+pub fn page(code: Code, style: Style) -> String {
+    let text = text(code);
+    let mut out = String::new();
+    let mut in_code = false;
+    for line in text.lines() {
+        if line.starts_with("```") {
+            in_code = !in_code;
+        } else if in_code {
+            out.push_str(&format!("  {}\n", style.paint(Tone::Cyan, line)));
+        } else if let Some(title) = line.strip_prefix("# ") {
+            out.push_str(&format!("{}\n{}\n", style.paint(Tone::Bold, title), code.meaning()));
+        } else {
+            for wrapped in style.wrap(0, line) {
+                out.push_str(&wrapped);
+                out.push('\n');
+            }
+        }
+    }
+    out
+}
+
+/// The page as it stands in `docs/findings`.
+fn text(code: Code) -> &'static str {
+    pages! { code:
+        OverrideMatchesNothing "override-matches-nothing",
+        OverrideExceedsGrant "override-exceeds-grant",
+        HostIndexOverride "host-index-override",
+        AmbiguousIndex "ambiguous-index",
+        DuplicateEntries "duplicate-entries",
+        NotACudaValue "not-a-cuda-value",
+        MalformedValue "malformed-value",
+        DisabledByOverride "disabled-by-override",
+        ImageDefaultYields "image-default-yields",
+        ImageRequestIgnored "image-request-ignored",
+        NothingGranted "nothing-granted",
+        UnknownDevice "unknown-device",
+        RequestUnreadable "request-unreadable",
+        Withheld "withheld",
+        CannotNarrow "cannot-narrow",
+        DeviceOrderChanged "device-order-changed",
+        DeviceOrderMixed "device-order-mixed",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_page_has_its_name_as_title_and_says_what_to_do() {
+        for code in Code::ALL {
+            let text = text(*code);
+            assert!(text.starts_with(&format!("# {}\n", code.name())), "{}", code.name());
+            assert!(text.contains("```console") || text.contains("```toml"), "{}", code.name());
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! The text of a refusal, which goes through the engine to whoever typed `docker run` or `docker exec`.
+//!
+//! At most six lines; the first is complete on its own, since logs may keep only that; the last is no command,
+//! since Docker 20.10 puts `: unknown` behind it.
+
+use super::words::{for_shell, gpus_devices, typed};
+use super::{ImageEnv, Subject};
+use crate::cuda::{EntryKind, Meaning, Value};
+use crate::finding::{Code, quoted};
+use crate::inventory::{Device, Inventory, list};
+use crate::plan::{ExecPlan, Plan};
+use crate::record::{Record, devices};
+use crate::request::{Selection, Source};
+use crate::situation::Situation;
+
+/// The most lines that a refusal may have.
+const MOST_LINES: usize = 6;
+
+/// Words for which Docker changes its exit code or adds advice that does not help here.
+// Docker: daemon/errors.go setExitCodeFromError, and the command's toStatusError.
+const UNWANTED: [(&str, &str); 5] = [
+    ("executable file not found", "program not found"),
+    ("no such file or directory", "it does not exist"),
+    ("permission denied", "access refused"),
+    ("is a directory", "is a folder"),
+    ("not a directory", "no folder"),
+];
+
+/// Why a container is refused.
+pub fn refusal(plan: &Plan, situation: &Situation, inventory: &Inventory) -> String {
+    let image = ImageEnv::default();
+    let subject =
+        Subject { inventory, situation, plan, exec: None, image: &image, name: None, done: false, origin_unknown: "" };
+    let no_match = plan.reconciliation.as_ref().is_some_and(|decided| decided.refused);
+    if no_match { no_match_text(&subject) } else { before_reconciliation(&subject) }
+}
+
+/// Why a process is not added.
+pub fn exec_refusal(plan: &ExecPlan, record: &Record, inventory: &Inventory) -> String {
+    let value = plan.current.visible_devices.as_deref().unwrap_or_default();
+    let kept = devices(inventory, &record.kept);
+    let first =
+        format!("cudaview: refused, CUDA_VISIBLE_DEVICES={} names none of this container's GPUs", quoted(value));
+    let mut lines = vec![first];
+    if kept.iter().any(|device| device.mig.is_some()) {
+        lines.push("  MIG devices are named by their UUIDs".to_owned());
+        lines.extend(kept.iter().take(3).map(|d| format!("  hint: -e CUDA_VISIBLE_DEVICES={}", inventory.uuid(*d))));
+        return finish(lines, Code::OverrideMatchesNothing);
+    }
+    let numbered: Vec<(String, String)> = kept
+        .iter()
+        .enumerate()
+        .map(|(position, device)| (position.to_string(), inventory.host_label(*device)))
+        .collect();
+    lines.push(format!("  inside, {}", numbers_inside(&numbered)));
+    let flags: Vec<String> =
+        numbered.iter().take(2).map(|(inside, _)| format!("-e CUDA_VISIBLE_DEVICES={inside}")).collect();
+    lines.push(format!("  hint: {}", flags.join(" or ")));
+    if let Some(index) = single_index(value) {
+        lines.push(format!("  hint: for host GPU {index}, start a container with --gpus device={index}"));
+    }
+    finish(lines, Code::OverrideMatchesNothing)
+}
+
+/// `number 0 is host GPU 1 and number 1 is host GPU 3`, or by lists where there are more.
+fn numbers_inside(numbered: &[(String, String)]) -> String {
+    if numbered.len() <= 2 {
+        let each = numbered.iter().map(|(inside, host)| format!("number {inside} is host GPU {host}"));
+        return each.collect::<Vec<_>>().join(" and ");
+    }
+    let (inside, hosts): (Vec<String>, Vec<String>) = numbered.iter().cloned().unzip();
+    format!("numbers {} are host GPUs {}", list(&inside), list(&hosts))
+}
+
+fn no_match_text(subject: &Subject<'_>) -> String {
+    let Subject { situation, plan, inventory, .. } = *subject;
+    let value = situation.original.visible_devices.as_deref().unwrap_or_default();
+    let first = format!("cudaview: refused, CUDA_VISIBLE_DEVICES={} names none of the granted GPUs", quoted(value));
+    let mut lines = vec![first, format!("  {}", granted_line(subject))];
+    if plan.grant.devices.iter().any(|device| device.mig.is_some()) {
+        lines.push("  a number is not certain among MIG devices; they are named by their UUIDs".to_owned());
+        let named = |device: &Device| format!("  hint: -e CUDA_VISIBLE_DEVICES={}", inventory.uuid(*device));
+        lines.extend(plan.grant.devices.iter().take(2).map(named));
+    } else {
+        lines.push(format!("  -e CUDA_VISIBLE_DEVICES={} {}", quoted(value), what_it_is_not(subject, value)));
+        lines.extend(hints(subject).into_iter().map(|hint| format!("  hint: {hint}")));
+    }
+    finish(lines, Code::OverrideMatchesNothing)
+}
+
+/// `--gpus 1 is a count: it grants host GPU 0, which is number 0 inside`
+fn granted_line(subject: &Subject<'_>) -> String {
+    let Subject { plan, inventory, .. } = *subject;
+    let requests = &plan.grant.requests;
+    let flags: Vec<String> = requests.iter().map(|request| typed(inventory, request)).collect();
+    let is_count = matches!(requests.as_slice(), [one] if matches!(one.selection, Selection::Count(_)));
+    let verb = match (is_count, requests.len()) {
+        (true, _) => "is a count: it grants",
+        (false, 1) => "grants",
+        (false, _) => "grant",
+    };
+    let granted = &plan.grant.devices;
+    let hosts = inventory.host_names(granted);
+    let inside: Vec<String> = (0..granted.len()).map(|n| n.to_string()).collect();
+    let inside = match inside.as_slice() {
+        [only] => format!("which is number {only} inside"),
+        several => format!("which are numbers {} inside", list(several)),
+    };
+    let has_mig = granted.iter().any(|device| device.mig.is_some());
+    let flags = list(&flags);
+    if has_mig { format!("{flags} {verb} {hosts}") } else { format!("{flags} {verb} {hosts}, {inside}") }
+}
+
+pub(super) fn what_it_is_not(subject: &Subject<'_>, value: &str) -> &'static str {
+    let Meaning::List(entries) = Value::parse(value).meaning else { return "is no number of a GPU" };
+    let one = subject.plan.grant.devices.len() == 1;
+    match entries.first().map(|entry| &entry.kind) {
+        Some(EntryKind::Index { .. }) if entries.len() > 1 => "begins with neither such a number nor such a host GPU",
+        Some(EntryKind::Index { .. }) if one => "is neither that number nor that host GPU",
+        Some(EntryKind::Index { .. }) => "is none of these numbers, inside or on the host",
+        Some(EntryKind::Gpu | EntryKind::Mig) if one => "is not the UUID of that GPU",
+        Some(EntryKind::Gpu | EntryKind::Mig) => "does not name exactly one of these GPUs",
+        _ => "is neither a number nor a UUID",
+    }
+}
+
+/// What to type instead, at most two of them.
+pub(super) fn hints(subject: &Subject<'_>) -> Vec<String> {
+    let Subject { situation, plan, inventory, .. } = *subject;
+    let granted = &plan.grant.devices;
+    if granted.iter().any(|device| device.mig.is_some()) {
+        let named = |device: &Device| format!("-e CUDA_VISIBLE_DEVICES={}", inventory.uuid(*device));
+        return granted.iter().take(2).map(named).collect();
+    }
+    let source = plan.grant.requests.first().map(|request| request.source);
+    let value = situation.original.visible_devices.as_deref().unwrap_or_default();
+    let mut out = Vec::new();
+    if let Some(wanted) = meant(inventory, value) {
+        let label = inventory.gpus[wanted].index.to_string();
+        let flag = match source {
+            Some(Source::Cdi | Source::Nodes) => format!("--device nvidia.com/gpu={label}"),
+            Some(Source::User) => format!("-e NVIDIA_VISIBLE_DEVICES={label}"),
+            _ => format!("--gpus {}", gpus_devices(std::slice::from_ref(&label))),
+        };
+        out.push(format!("for host GPU {label}, {flag} and no CUDA_VISIBLE_DEVICES"));
+    }
+    let hosts = inventory.host_names(granted);
+    out.push(match (source, plan.grant.requests.as_slice()) {
+        (Some(Source::Gpus), [only]) => {
+            format!("for {hosts}, {} and no CUDA_VISIBLE_DEVICES", for_shell(inventory, only))
+        }
+        _ => format!("for {hosts}, leave CUDA_VISIBLE_DEVICES out"),
+    });
+    out
+}
+
+/// The GPU of this host that a value of one entry names, by host number or by UUID.
+fn meant(inventory: &Inventory, value: &str) -> Option<usize> {
+    let Meaning::List(entries) = Value::parse(value).meaning else { return None };
+    let [entry] = entries.as_slice() else { return None };
+    match entry.index() {
+        Some(index) => inventory.position_of_index(index),
+        None => crate::cuda::named(inventory, &inventory.all_devices(), entry).map(|device| device.gpu),
+    }
+}
+
+fn single_index(value: &str) -> Option<u32> {
+    let Meaning::List(entries) = Value::parse(value).meaning else { return None };
+    match entries.as_slice() {
+        [entry] => entry.index(),
+        _ => None,
+    }
+}
+
+/// A selection that this host does not have, an image's request, or a record that cannot be read.
+fn before_reconciliation(subject: &Subject<'_>) -> String {
+    let Some(finding) = subject.plan.findings.iter().rev().find(|f| f.severity == crate::finding::Severity::Error)
+    else {
+        return finish(vec!["cudaview: refused".to_owned()], Code::UnknownDevice);
+    };
+    let mut lines = vec![format!("cudaview: refused, {}", finding.message)];
+    if finding.code == Code::UnknownDevice {
+        let flags: Vec<String> =
+            subject.plan.grant.requests.iter().map(|request| typed(subject.inventory, request)).collect();
+        lines.push(format!("  asked for by {}", list(&flags)));
+    }
+    if !finding.hint.is_empty() {
+        lines.push(format!("  hint: {}", finding.hint));
+    }
+    finish(lines, finding.code)
+}
+
+fn finish(mut lines: Vec<String>, code: Code) -> String {
+    lines.truncate(MOST_LINES - 1);
+    lines.push(format!("  (more: cudaview explain {})", code.name()));
+    // Nothing that somebody else wrote may add a line.
+    let text = lines.iter().map(|line| line.replace(['\n', '\r'], " ")).collect::<Vec<_>>().join("\n");
+    UNWANTED.iter().fold(text, |text, (words, instead)| replace_any_case(&text, words, instead))
+}
+
+fn replace_any_case(text: &str, words: &str, instead: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    // ASCII lower case keeps every byte in its place.
+    while let Some(position) = rest.to_ascii_lowercase().find(words) {
+        out.push_str(&rest[..position]);
+        out.push_str(instead);
+        rest = &rest[position + words.len()..];
+    }
+    out + rest
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+//! How text is laid out: width, colour, wrapped lines.
+
+/// For whom a report is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Style {
+    /// Columns of the terminal.
+    pub width: usize,
+    /// Whether colours are shown; nothing is told by colour alone.
+    pub colour: bool,
+}
+
+/// From so many columns on, whole UUIDs are shown.
+const WIDE: usize = 120;
+
+/// What a piece of text is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tone {
+    /// The answer.
+    Bold,
+    /// Not granted.
+    Dim,
+    /// A CUDA ordinal.
+    Green,
+    /// `error`
+    Red,
+    /// `warning`
+    Yellow,
+    /// What one can copy.
+    Cyan,
+}
+
+impl Style {
+    /// Whether whole UUIDs fit.
+    pub(super) fn is_wide(self) -> bool {
+        self.width >= WIDE
+    }
+
+    /// The text in its colour, if there are colours.
+    pub(super) fn paint(self, tone: Tone, text: &str) -> String {
+        if !self.colour || text.is_empty() {
+            return text.to_owned();
+        }
+        // ECMA-48, SGR.
+        let code = match tone {
+            Tone::Bold => "1",
+            Tone::Dim => "2",
+            Tone::Red => "31",
+            Tone::Green => "32",
+            Tone::Yellow => "33",
+            Tone::Cyan => "36",
+        };
+        format!("\u{1b}[{code}m{text}\u{1b}[0m")
+    }
+
+    /// Paragraphs in the columns from `indent` on; the last column stays free.
+    pub(super) fn wrap(self, indent: usize, text: &str) -> Vec<String> {
+        let room = self.width.saturating_sub(indent + 1).max(20);
+        let mut lines: Vec<String> = Vec::new();
+        for word in text.split(' ') {
+            match lines.last_mut() {
+                Some(line) if line.chars().count() + 1 + word.chars().count() <= room => {
+                    line.push(' ');
+                    line.push_str(word);
+                }
+                _ => lines.push(word.to_owned()),
+            }
+        }
+        lines
+    }
+
+    /// `label`, padded to `column`, and the paragraphs beside it.
+    pub(super) fn beside(self, label: &str, column: usize, paragraphs: &[String]) -> String {
+        let lines = paragraphs.iter().flat_map(|paragraph| self.wrap(column, paragraph));
+        let mut out = String::new();
+        // A label that leaves no room stands alone.
+        let fits = label.chars().count() + 2 <= column;
+        if !fits {
+            out.push_str(label);
+            out.push('\n');
+        }
+        for (number, line) in lines.enumerate() {
+            let left = if number == 0 && fits { label } else { "" };
+            out.push_str(&format!("{left:column$}{line}"));
+            out.push('\n');
+        }
+        out
+    }
+
+    /// `tag: text`, wrapped under the text.
+    pub(super) fn tagged(self, indent: usize, tag: &str, text: &str) -> String {
+        let hanging = indent + tag.len() + 2;
+        let mut out = String::new();
+        for (number, line) in self.wrap(hanging, text).iter().enumerate() {
+            let tone = if matches!(tag, "hint" | "fix") { Some(Tone::Cyan) } else { None };
+            let painted = |text: &str| tone.map_or_else(|| text.to_owned(), |tone| self.paint(tone, text));
+            if number == 0 {
+                out.push_str(&format!("{:indent$}{}: {line}\n", "", painted(tag)));
+            } else {
+                out.push_str(&format!("{:hanging$}{line}\n", ""));
+            }
+        }
+        out
+    }
+}
+
+/// A text cut to so many characters.
+pub(super) fn cut(text: &str, limit: usize) -> String {
+    if text.chars().count() <= limit {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(limit.saturating_sub(1)).collect();
+    kept + "…"
+}

@@ -1,0 +1,79 @@
+//! Words for devices, selections and numbers: the same ones in every report.
+
+use crate::inventory::{Device, Inventory, noun};
+use crate::request::{DeviceRequest, Selection, Source};
+
+/// `2 GPUs`, `1 MIG device`.
+pub(super) fn count(devices: &[Device]) -> String {
+    format!("{} {}", devices.len(), noun(devices, "GPU"))
+}
+
+/// `both`, `all 4`.
+pub(super) fn all_of(count: usize) -> String {
+    if count == 2 { "both".to_owned() } else { format!("all {count}") }
+}
+
+/// How one would type this selection: one spelling, since engines do not keep the typed one.
+pub(super) fn typed(inventory: &Inventory, request: &DeviceRequest) -> String {
+    match request.source {
+        Source::Gpus => format!("--gpus {}", gpus_value(&request.selection)),
+        Source::Cdi | Source::Nodes => names(inventory, &request.selection)
+            .iter()
+            .map(|name| format!("--device nvidia.com/gpu={name}"))
+            .collect::<Vec<_>>()
+            .join(" "),
+        Source::VolumeMounts => "the device plugin".to_owned(),
+        Source::User => format!("-e NVIDIA_VISIBLE_DEVICES=\"{}\"", names(inventory, &request.selection).join(",")),
+        Source::Image => format!("image NVIDIA_VISIBLE_DEVICES=\"{}\"", names(inventory, &request.selection).join(",")),
+        Source::Policy => "the policy".to_owned(),
+        Source::Record => "an earlier decision".to_owned(),
+    }
+}
+
+/// As [`typed`], for a shell: Docker must get the double quotes of a list.
+pub(super) fn for_shell(inventory: &Inventory, request: &DeviceRequest) -> String {
+    let text = typed(inventory, request);
+    match text.split_once(" \"") {
+        Some((flag, value)) if request.source == Source::Gpus => format!("{flag} '\"{value}'"),
+        _ => text,
+    }
+}
+
+/// The value of `--gpus`, as Docker must get it: a list in double quotes.
+fn gpus_value(selection: &Selection) -> String {
+    match selection {
+        Selection::Nothing => "0".to_owned(),
+        Selection::All => "all".to_owned(),
+        Selection::Count(count) => count.to_string(),
+        Selection::Names(names) => gpus_devices(names),
+        Selection::Minors(minors) => gpus_devices(&minors.iter().map(ToString::to_string).collect::<Vec<_>>()),
+    }
+}
+
+/// `device=1`, or `"device=1,3"`.
+pub(super) fn gpus_devices(names: &[String]) -> String {
+    let names: Vec<String> = names.iter().map(|name| super::style::cut(&name.escape_debug().to_string(), 40)).collect();
+    match names.as_slice() {
+        [only] => format!("device={only}"),
+        several => format!("\"device={}\"", several.join(",")),
+    }
+}
+
+/// The names in a selection; somebody else's, so cut and escaped.
+fn names(inventory: &Inventory, selection: &Selection) -> Vec<String> {
+    match selection {
+        Selection::Nothing => vec!["none".to_owned()],
+        Selection::All => vec!["all".to_owned()],
+        Selection::Count(count) => (0..*count).map(|n| n.to_string()).collect(),
+        Selection::Names(names) => {
+            names.iter().map(|name| super::style::cut(&name.escape_debug().to_string(), 40)).collect()
+        }
+        Selection::Minors(minors) => minors
+            .iter()
+            .map(|minor| match inventory.position_of_minor(*minor) {
+                Some(gpu) => inventory.gpus[gpu].index.to_string(),
+                None => format!("/dev/nvidia{minor}"),
+            })
+            .collect(),
+    }
+}

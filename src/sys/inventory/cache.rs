@@ -1,0 +1,59 @@
+//! The answer of NVML, kept for as long as the host is the same.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::procfs::Key;
+use super::{LIMIT, trusted};
+use crate::inventory::Inventory;
+
+#[derive(Serialize, Deserialize)]
+struct Cache {
+    key: Key,
+    inventory: serde_json::Value,
+}
+
+/// The cached inventory, if it is ours and was written for this very host. A bad cache is no error: it is not used.
+pub(super) fn read(path: &Path, key: &Key) -> Option<Inventory> {
+    if key.gpus.is_empty() {
+        // Without procfs nothing shows whether the cache still holds.
+        return None;
+    }
+    let text = trusted::read(path, LIMIT).ok()??;
+    let cache: Cache = serde_json::from_slice(&text).ok()?;
+    if cache.key != *key {
+        return None;
+    }
+    let mut inventory = Inventory::from_json(cache.inventory.to_string().as_bytes()).ok()?;
+    inventory.source = String::from("cache");
+    Some(inventory)
+}
+
+/// Writes it, in one step.
+pub(super) fn write(path: &Path, key: &Key, inventory: &Inventory) -> io::Result<()> {
+    let cache = Cache { key: key.clone(), inventory: serde_json::to_value(inventory)? };
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    if !folder.exists() {
+        fs::DirBuilder::new().mode(0o755).create(folder)?;
+    }
+    let name = format!(".inventory.{}", std::process::id());
+    let temporary = folder.join(name);
+    let written = write_new(&temporary, &serde_json::to_vec(&cache)?).and_then(|()| fs::rename(&temporary, path));
+    if written.is_err() {
+        // The error that is reported is the one that matters.
+        drop(fs::remove_file(&temporary));
+    }
+    written
+}
+
+fn write_new(path: &Path, text: &[u8]) -> io::Result<()> {
+    let mut file: File = fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(path)?;
+    // The umask must not make it unreadable, nor writable for others.
+    file.set_permissions(PermissionsExt::from_mode(0o644))?;
+    file.write_all(text)?;
+    file.sync_all()
+}

@@ -1,0 +1,149 @@
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use super::*;
+
+const INFORMATION: &str = "Model: \t\t NVIDIA A100-SXM4-40GB\nIRQ:   \t\t 94\nGPU UUID: \t {uuid}\n\
+    Video BIOS: \t 92.00.45.00.03\nBus Type: \t PCIe\nDMA Size: \t 47 bits\nDMA Mask: \t 0x7fffffffffff\n\
+    Bus Location: \t {address}\nDevice Minor: \t {minor}\nGPU Firmware: \t 550.54.15\nGPU Excluded:\t No\n";
+
+const VERSION: &str = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024\n\
+    GCC version:  gcc version 12.2.0 (Debian 12.2.0-14)\n";
+
+struct Host {
+    folder: tempfile::TempDir,
+}
+
+impl Host {
+    fn new(gpus: &[(&str, u32, &str)]) -> Self {
+        let host = Self { folder: tempfile::tempdir().expect("a folder") };
+        host.write("proc/driver/nvidia/version", VERSION);
+        host.write("proc/sys/kernel/random/boot_id", "6e8e6a5e-0000-4000-8000-000000000001\n");
+        for (address, minor, uuid) in gpus {
+            let text = INFORMATION.replace("{uuid}", uuid).replace("{address}", address);
+            let text = text.replace("{minor}", &minor.to_string());
+            host.write(&format!("proc/driver/nvidia/gpus/{address}/information"), &text);
+        }
+        host
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        let path = self.folder.path().join(name);
+        fs::create_dir_all(path.parent().expect("a parent")).expect("folders");
+        fs::write(path, text).expect("a file");
+    }
+
+    /// A stand-in for cudaview-nvml: a shell script.
+    fn helper(&self, script: &str) {
+        self.write("cudaview-nvml", &format!("#!/bin/sh\n{script}\n"));
+        let path = self.folder.path().join("cudaview-nvml");
+        fs::set_permissions(path, PermissionsExt::from_mode(0o755)).expect("a mode");
+    }
+
+    fn places(&self) -> Places {
+        Places {
+            proc: self.folder.path().join("proc"),
+            cache: self.folder.path().join("run/inventory.json"),
+            helper: self.folder.path().join("cudaview-nvml"),
+        }
+    }
+
+    fn load(&self) -> Result<Inventory, LoadError> {
+        load_from(&Config::built_in(), None, &self.places())
+    }
+}
+
+const ONE: &str = r#"{"schemaVersion":1,"source":"nvml","gpus":[{"index":0,"minor":1,"uuid":"GPU-b"}]}"#;
+const UNINITIALISED: [(&str, u32, &str); 1] = [("0000:07:00.0", 1, "GPU-????????-????-????-????-????????????")];
+
+#[test]
+fn procfs_is_enough_for_full_gpus() {
+    let host = Host::new(&[("0000:17:00.0", 0, "GPU-b"), ("0000:07:00.0", 1, "GPU-a")]);
+    let inventory = host.load().expect("an inventory");
+    assert_eq!(inventory.source, "procfs");
+    assert_eq!(inventory.driver_version.as_deref(), Some("550.54.15"));
+    let gpus: Vec<_> = inventory.gpus.iter().map(|gpu| (gpu.index.0, gpu.minor.0, gpu.uuid.as_str())).collect();
+    assert_eq!(gpus, [(0, 1, "GPU-a"), (1, 0, "GPU-b")]);
+    assert_eq!(inventory.gpus[0].name, "NVIDIA A100-SXM4-40GB");
+}
+
+#[test]
+fn the_open_kernel_module_names_its_version_too() {
+    let host = Host::new(&[("0000:07:00.0", 0, "GPU-a")]);
+    host.write(
+        "proc/driver/nvidia/version",
+        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build\n",
+    );
+    assert_eq!(host.load().expect("an inventory").driver_version.as_deref(), Some("570.86.15"));
+}
+
+#[test]
+fn a_gpu_that_is_not_initialised_and_mig_need_nvml() {
+    let host = Host::new(&UNINITIALISED);
+    host.helper(&format!("echo '{ONE}'"));
+    assert_eq!(host.load().expect("an inventory").gpus[0].uuid.as_str(), "GPU-b");
+    let host = Host::new(&[("0000:07:00.0", 0, "GPU-a")]);
+    host.write("proc/driver/nvidia/capabilities/gpu0/mig/gi1/access", "DeviceFileMinor: 12\n");
+    host.helper(&format!("echo '{ONE}'"));
+    assert_eq!(host.load().expect("an inventory").source, "nvml");
+}
+
+#[test]
+fn the_cache_holds_for_the_same_host_only() {
+    let host = Host::new(&UNINITIALISED);
+    host.helper(&format!("echo '{ONE}'"));
+    assert_eq!(refresh(&host.places()).expect("refreshed").source, "nvml");
+    host.helper("exit 1");
+    assert_eq!(host.load().expect("cached").source, "cache");
+    let path = host.places().cache;
+    assert_eq!(fs::metadata(&path).expect("a cache").permissions().mode() & 0o777, 0o644);
+
+    fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).expect("a mode");
+    assert!(host.load().is_err(), "a cache that others can write is not used");
+    fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).expect("a mode");
+
+    host.write("proc/driver/nvidia/capabilities/gpu1/mig/gi1/access", "");
+    assert!(host.load().is_err(), "MIG devices were made since");
+    fs::remove_dir_all(host.places().proc.join("driver/nvidia/capabilities")).expect("removed");
+    assert!(host.load().is_ok());
+
+    host.write("proc/sys/kernel/random/boot_id", "another\n");
+    assert!(host.load().is_err(), "another boot");
+}
+
+#[test]
+fn the_helper_says_why_and_may_not_hang() {
+    let host = Host::new(&[]);
+    let message = |host: &Host| {
+        let error = host.load().expect_err("no inventory");
+        let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+        (source, error.hint())
+    };
+    assert!(message(&host).0.starts_with("failed to start"));
+    host.helper("echo 'cudaview-nvml: failed to load NVML' >&2; exit 5");
+    assert_eq!(message(&host).0, "cudaview-nvml: failed to load NVML");
+    host.helper("echo hello");
+    assert_eq!(message(&host).0, "failed to read the answer of cudaview-nvml");
+    host.helper("exec sleep 60");
+    let (source, hint) = message(&host);
+    assert_eq!(source, "cudaview-nvml gave no answer within 5 seconds");
+    assert!(hint.contains("persistence mode"), "{hint}");
+}
+
+#[test]
+fn a_named_file_replaces_everything() {
+    let host = Host::new(&[("0000:07:00.0", 0, "GPU-a")]);
+    host.write("file.json", ONE);
+    let file = host.folder.path().join("file.json");
+    let load = |config: &Config, file: Option<&Path>| load_from(config, file, &host.places());
+    let config = Config { inventory: file.to_str().map(str::to_owned), ..Config::built_in() };
+    assert_eq!(load(&Config::built_in(), Some(&file)).expect("the file").gpus[0].uuid.as_str(), "GPU-b");
+    assert_eq!(load(&config, None).expect("the file").gpus[0].uuid.as_str(), "GPU-b");
+    fs::set_permissions(&file, PermissionsExt::from_mode(0o666)).expect("a mode");
+    assert!(matches!(load(&config, None), Err(LoadError::Untrusted(_))));
+    assert!(load(&Config::built_in(), Some(&file)).is_ok(), "whoever types it answers for it");
+    let missing = Config { inventory: Some("/nowhere/at/all".to_owned()), ..Config::built_in() };
+    assert!(matches!(load(&missing, None), Err(LoadError::Missing(_))));
+    host.write("file.json", "{");
+    assert!(matches!(load(&Config::built_in(), Some(&file)), Err(LoadError::Invalid { .. })));
+}

@@ -1,0 +1,193 @@
+//! A container that does not exist: the flags of `docker run`, as the engine would hand them on.
+
+use crate::config::{Config, Inject};
+use crate::device::Minor;
+use crate::inventory::Inventory;
+use crate::provenance::Provenance;
+use crate::record::Variables;
+use crate::report::ImageEnv;
+use crate::request::{DeviceRequest, GpusFlag, Selection, Source, cdi_selection};
+use crate::situation::{CAPABILITIES, Injection, Situation, wants_graphics};
+
+/// The flags.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct WhatIf {
+    /// `--gpus`.
+    pub gpus: Vec<GpusFlag>,
+    /// `--device`.
+    pub devices: Vec<String>,
+    /// `--env`: `K=V`, or a bare `K`, which unsets.
+    pub env: Vec<String>,
+    /// `ENV` of the image.
+    pub image_env: Vec<String>,
+    /// Entries of unknown origin.
+    pub unknown_env: Vec<String>,
+    /// `--privileged`.
+    pub privileged: bool,
+    /// The runtime was not named for the container: it is the engine's default.
+    pub default_runtime: bool,
+}
+
+/// The last entry for a name: `Some(None)` is a bare name.
+pub fn last<'a>(entries: &'a [String], name: &str) -> Option<Option<&'a str>> {
+    entries.iter().rev().find_map(|entry| match entry.split_once('=') {
+        Some((key, value)) => (key == name).then_some(Some(value)),
+        None => (entry == name).then_some(None),
+    })
+}
+
+impl WhatIf {
+    /// What the rules look at in such a container.
+    pub fn situation(&self, inventory: &Inventory, config: &Config) -> Situation {
+        let [visible_devices, device_order, nvidia, _] = Variables::NAMES;
+        let (request, request_from) = self.variable(nvidia);
+        let (value, provenance) = self.variable(visible_devices);
+        let requests = self.requests();
+        let by_engine = requests.iter().any(|request| matches!(request.source, Source::Cdi | Source::Nodes));
+        let variables = Variables {
+            visible_devices: value.map(str::to_owned),
+            device_order: self.variable(device_order).0.map(str::to_owned),
+            nvidia_visible_devices: appended(&requests).or_else(|| request.map(str::to_owned)),
+            host_gpus: None,
+        };
+        Situation {
+            visible_devices_request: request.map(str::to_owned),
+            visible_devices_from: request_from,
+            original: variables.clone(),
+            current: variables,
+            provenance,
+            runtime_named: Some(!self.default_runtime),
+            openable_anyway: if self.privileged { inventory.all_devices() } else { Vec::new() },
+            graphics: self.wants_graphics(),
+            injection: match config.inject {
+                Inject::Engine => Injection::Engine,
+                Inject::Nvidia => Injection::Nvidia,
+                Inject::Auto if by_engine => Injection::Engine,
+                Inject::Native | Inject::Auto => Injection::Native,
+            },
+            requests,
+            ..Situation::blank()
+        }
+    }
+
+    /// Whether the operator asked for more than CUDA, with `--gpus` or with the variable.
+    fn wants_graphics(&self) -> bool {
+        let by_flag = wants_graphics(self.gpus.iter().flat_map(|flag| &flag.capabilities).map(String::as_str));
+        let (value, origin) = self.variable(CAPABILITIES);
+        by_flag || (origin == Provenance::User && value.is_some_and(|value| wants_graphics(value.split(','))))
+    }
+
+    /// What the image has built in.
+    pub fn image(&self) -> ImageEnv {
+        let get = |name| last(&self.image_env, name).flatten().map(str::to_owned);
+        ImageEnv {
+            visible_devices: get(Variables::NAMES[0]),
+            device_order: get(Variables::NAMES[1]),
+            nvidia_visible_devices: get(Variables::NAMES[2]),
+        }
+    }
+
+    /// The variables of a process that is added: the engine's own copy of the container's, then these entries.
+    pub fn exec_variables(container: &Variables, exec_env: &[String]) -> Variables {
+        let engine: Vec<(&str, Option<&str>)> = Variables::NAMES.into_iter().zip(container.values()).collect();
+        Variables::collect(|name| match last(exec_env, name) {
+            Some(value) => value,
+            None => engine.iter().find(|(key, _)| *key == name).and_then(|(_, value)| *value),
+        })
+    }
+
+    /// A variable as the container gets it, and whose it is.
+    fn variable(&self, name: &str) -> (Option<&str>, Provenance) {
+        let sources = [
+            (&self.env, Provenance::User),
+            (&self.unknown_env, Provenance::Unknown),
+            (&self.image_env, Provenance::Image),
+        ];
+        let found = sources.into_iter().find_map(|(entries, origin)| Some((last(entries, name)?, origin)));
+        match found {
+            Some((Some(value), origin)) => (Some(value), origin),
+            _ => (None, Provenance::Unset),
+        }
+    }
+
+    fn requests(&self) -> Vec<DeviceRequest> {
+        let request = |source, selection| DeviceRequest { source, selection };
+        let gpus = self.gpus.iter().map(|flag| request(Source::Gpus, flag.selection.clone()));
+        let devices = self.devices.iter().filter_map(|name| {
+            let cdi = cdi_selection(name).map(|selection| request(Source::Cdi, selection));
+            cdi.or_else(|| Some(request(Source::Nodes, Selection::Minors(vec![node_minor(name)?]))))
+        });
+        gpus.chain(devices).collect()
+    }
+}
+
+/// Whether a `--device` value names a GPU at all.
+pub fn is_gpu_device(name: &str) -> bool {
+    cdi_selection(name).is_some() || node_minor(name).is_some()
+}
+
+/// The minor of `/dev/nvidiaN`, or of `/dev/nvidiaN:…`.
+fn node_minor(name: &str) -> Option<Minor> {
+    let host = name.split(':').next()?;
+    host.strip_prefix("/dev/nvidia")?.parse().ok().map(Minor)
+}
+
+/// What the engine puts behind the container's own `NVIDIA_VISIBLE_DEVICES`; the last entry counts.
+// moby daemon/nvidia_linux.go (countToDevices); `nvidia-ctk cdi generate` writes "void" into its specifications.
+fn appended(requests: &[DeviceRequest]) -> Option<String> {
+    // No host has more GPUs; a larger count is refused anyway.
+    const MOST: u32 = 256;
+    if requests.iter().any(|request| request.source == Source::Cdi) {
+        return Some("void".to_owned());
+    }
+    let gpus = requests.iter().rev().find(|request| request.source == Source::Gpus)?;
+    match &gpus.selection {
+        Selection::All => Some("all".to_owned()),
+        Selection::Count(count) => Some((0..(*count).min(MOST)).map(|n| n.to_string()).collect::<Vec<_>>().join(",")),
+        Selection::Names(names) => Some(names.join(",")),
+        Selection::Nothing | Selection::Minors(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries(list: &[&str]) -> Vec<String> {
+        list.iter().map(|text| (*text).to_owned()).collect()
+    }
+
+    #[test]
+    fn the_last_entry_counts_and_a_bare_name_unsets() {
+        let what_if = WhatIf {
+            env: entries(&["A=1", "A=2", "B"]),
+            image_env: entries(&["A=3", "B=4", "C=5", "D=6"]),
+            unknown_env: entries(&["C=7"]),
+            ..WhatIf::default()
+        };
+        assert_eq!(what_if.variable("A"), (Some("2"), Provenance::User));
+        assert_eq!(what_if.variable("B"), (None, Provenance::Unset));
+        assert_eq!(what_if.variable("C"), (Some("7"), Provenance::Unknown));
+        assert_eq!(what_if.variable("D"), (Some("6"), Provenance::Image));
+        assert_eq!(what_if.variable("E"), (None, Provenance::Unset));
+    }
+
+    #[test]
+    fn what_the_engine_appends() {
+        let appended_by = |source, selection| appended(&[DeviceRequest { source, selection }]);
+        assert_eq!(appended_by(Source::Gpus, Selection::All).as_deref(), Some("all"));
+        assert_eq!(appended_by(Source::Gpus, Selection::Count(2)).as_deref(), Some("0,1"));
+        assert_eq!(appended_by(Source::Gpus, Selection::Names(entries(&["1", "3"]))).as_deref(), Some("1,3"));
+        assert_eq!(appended_by(Source::Gpus, Selection::Nothing), None);
+        assert_eq!(appended_by(Source::Cdi, Selection::All).as_deref(), Some("void"));
+    }
+
+    #[test]
+    fn exec_starts_from_the_container_as_the_engine_knows_it() {
+        let container = Variables { visible_devices: Some("1,3".to_owned()), ..Variables::default() };
+        let of = |exec: &[&str]| WhatIf::exec_variables(&container, &entries(exec)).visible_devices;
+        assert_eq!(of(&[]).as_deref(), Some("1,3"));
+        assert_eq!(of(&["CUDA_VISIBLE_DEVICES=1"]).as_deref(), Some("1"));
+        assert_eq!(of(&["CUDA_VISIBLE_DEVICES"]), None);
+    }
+}
