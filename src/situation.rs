@@ -108,7 +108,7 @@ pub fn from_spec(
     out.injection = injection(spec, host, config, engine_injected);
     out.injector_follows = host.nvidia_runtime || spec.has_nvidia_hook();
     add_openable(spec, inventory, host, &mut out);
-    add_requests(spec, facts, config, engine_injected, &nodes, &mut out);
+    add_requests(spec, inventory, facts, config, engine_injected, &nodes, &mut out);
     out.visible_devices_request = match facts.engine {
         Engine::Docker => config_value(facts, Variables::NAMES[2]).map(str::to_owned),
         _ => out.current.nvidia_visible_devices.clone(),
@@ -195,6 +195,7 @@ fn add_openable(spec: Spec<'_>, inventory: &Inventory, host: &HostFacts, out: &m
 
 fn add_requests(
     spec: Spec<'_>,
+    inventory: &Inventory,
     facts: &EngineFacts,
     config: &Config,
     engine_injected: bool,
@@ -211,7 +212,13 @@ fn add_requests(
         Requests::Unknown(_) | Requests::NotApplicable => {}
     }
     if engine_injected {
-        out.requests.push(DeviceRequest { source: Source::Nodes, selection: Selection::Minors(nodes.to_vec()) });
+        let nodes = DeviceRequest { source: Source::Nodes, selection: Selection::Minors(nodes.to_vec()) };
+        // The nodes of a CDI request are that request, not one more.
+        let known: Vec<Device> = out.requests.iter().flat_map(|r| r.selection.resolve(inventory).devices).collect();
+        let resolved = nodes.selection.resolve(inventory);
+        if !resolved.unknown.is_empty() || resolved.devices.iter().any(|device| !known.contains(device)) {
+            out.requests.push(nodes);
+        }
     }
     if config.grant.volume_mounts {
         volume_mounts(spec, out);

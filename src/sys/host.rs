@@ -17,7 +17,7 @@ const CONTROL: [&str; 3] = ["nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"];
 pub fn facts(spec: Spec<'_>, low_level: Option<&Path>) -> HostFacts {
     HostFacts {
         nvidia_runtime: low_level.is_some_and(runtime::is_nvidia),
-        nvidia_cli: runtime::is_installed("nvidia-container-cli"),
+        nvidia_cli: spec.has_nvidia_hook() && runtime::is_installed("nvidia-container-cli"),
         mount_numbers: mount_numbers(spec),
         rootless: in_user_namespace(),
     }
