@@ -1,5 +1,6 @@
 //! Narrow, tolerant views of `config.json` and of the process file. Nothing here changes them.
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::device::{DeviceNumber, Minor};
@@ -222,6 +223,34 @@ impl<'a> Spec<'a> {
     }
 }
 
+/// The record in a container's `config.json`, read without building the rest of it: `exec` needs nothing else.
+/// Text that only looks like a record, in an image's arguments for one, stands elsewhere and is not looked at.
+pub fn record_in(config: &[u8]) -> Option<Record> {
+    #[derive(Deserialize)]
+    struct Config {
+        hooks: Hooks,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Hooks {
+        create_runtime: Vec<Hook>,
+    }
+    #[derive(Deserialize)]
+    struct Hook {
+        #[serde(default)]
+        path: String,
+        // Go's engines write `null` for an empty list.
+        args: Option<Vec<String>>,
+    }
+    let config: Config = serde_json::from_slice(config).ok()?;
+    let is_ours = |hook: &&Hook| {
+        let args: Vec<&str> = hook.args.iter().flatten().map(String::as_str).collect();
+        is_our_program(&hook.path, &args)
+    };
+    let ours = config.hooks.create_runtime.iter().filter(is_ours);
+    Record::parse(ours.flat_map(|hook| hook.args.iter().flatten()).find_map(|arg| arg.strip_prefix("--record="))?)
+}
+
 fn expect(value: &Value, pointer: &str, expected: &'static str, is: fn(&Value) -> bool) -> Result<(), InvalidSpec> {
     let pointer = if pointer.is_empty() { "the file" } else { pointer };
     if is(value) { Ok(()) } else { Err(InvalidSpec::Type { pointer: pointer.to_owned(), expected }) }
@@ -319,7 +348,11 @@ pub fn is_nvidia_hook(hook: &Value) -> bool {
 
 /// Whether a hook entry is our own, by its structure.
 pub fn is_our_hook(hook: &Value) -> bool {
-    file_name(&hook["path"]) == "cudaview-hook" && hook_args(hook).get(1) == Some(&"createRuntime")
+    is_our_program(hook["path"].as_str().unwrap_or_default(), &hook_args(hook))
+}
+
+fn is_our_program(path: &str, args: &[&str]) -> bool {
+    path.rsplit('/').next() == Some("cudaview-hook") && args.get(1) == Some(&"createRuntime")
 }
 
 fn hook_args(hook: &Value) -> Vec<&str> {
@@ -385,6 +418,24 @@ mod tests {
         );
         assert_eq!(text(json!({"linux": {"devices": [1]}})), "/linux/devices/0 is not an object");
         assert!(Spec::new(&json!({"linux": null, "mounts": null})).is_ok());
+    }
+
+    #[test]
+    fn a_record_is_read_from_our_hook_entry_and_from_nowhere_else() {
+        let record = json!({"version": 1, "original": {}, "provenance": "user", "emitted": {}, "granted": [],
+                            "explicit": true, "kept": [], "openable": [], "gpus": []});
+        let argument = format!("--record={record}");
+        let entry = |path: &str| json!({"path": path, "args": ["cudaview-hook", "createRuntime", argument]});
+        let read = |config: Value| {
+            let whole = Spec::new(&config).expect("spec").record();
+            assert_eq!(record_in(config.to_string().as_bytes()), whole, "both readers agree");
+            whole.is_some()
+        };
+        let foreign = json!({"path": "/x", "args": null});
+        assert!(read(json!({"hooks": {"createRuntime": [foreign, entry("/usr/bin/cudaview-hook")]}})));
+        assert!(!read(json!({"hooks": {"createRuntime": [entry("/usr/bin/other")]}})));
+        assert!(!read(json!({"process": {"args": ["cudaview-hook", "createRuntime", argument]}, "hooks": {}})));
+        assert!(!read(json!({"annotations": {"a": argument}})));
     }
 
     #[test]

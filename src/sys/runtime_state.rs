@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::argv::Invocation;
 use crate::record::Record;
-use crate::spec::Spec;
+use crate::spec;
 use crate::sys::bundle::Document;
 
 /// Where runc and crun keep state when `--root` does not say.
@@ -58,6 +58,5 @@ fn record_in(bundle: &Path) -> Option<Record> {
     let document = Document::read(&bundle.join("config.json")).ok()?;
     // Most containers are not ours, and need not be parsed.
     document.bytes.windows(RECORD.len()).find(|window| *window == RECORD)?;
-    let value: Value = serde_json::from_slice(&document.bytes).ok()?;
-    Spec::new(&value).ok()?.record()
+    spec::record_in(&document.bytes)
 }
