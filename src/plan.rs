@@ -259,8 +259,8 @@ pub struct ExecPlan {
 
 /// Decides for exec (rule 13). Devices in the result belong to `record.inventory()`, which is `inventory` here.
 pub fn plan_exec(record: &Record, inventory: &Inventory, current: &Variables, config: &Config) -> ExecPlan {
-    let openable = devices(inventory, &record.openable);
-    let kept = devices(inventory, &record.kept);
+    let openable = devices(inventory, record.openable());
+    let kept = devices(inventory, record.kept());
     let mut emitted = record.emitted.clone();
     let own_order = current.device_order.is_some() && current.device_order != record.original.device_order;
     if own_order {

@@ -67,10 +67,12 @@ pub struct Record {
     pub granted: Vec<String>,
     /// An operator chose the grant.
     pub explicit: bool,
-    /// UUIDs of the devices that stayed, in PCI order.
-    pub kept: Vec<String>,
-    /// UUIDs of what the container can open, in PCI order.
-    pub openable: Vec<String>,
+    /// UUIDs of the devices that stayed, in PCI order; absent where all that was granted stayed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    kept: Option<Vec<String>>,
+    /// UUIDs of what the container can open, in PCI order; absent where that is what stayed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    openable: Option<Vec<String>>,
     /// The driver, on which CUDA's rules depend.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver_version: Option<String>,
@@ -81,7 +83,7 @@ pub struct Record {
 impl Record {
     /// A record of devices of this inventory.
     pub fn new(inventory: &Inventory, decided: Decided<'_>) -> Self {
-        let uuids = |devices: &[Device]| devices.iter().map(|d| inventory.uuid(*d).to_owned()).collect();
+        let uuids = |devices: &[Device]| devices.iter().map(|d| inventory.uuid(*d).to_owned()).collect::<Vec<_>>();
         let concerned = |gpu: usize| decided.granted.iter().chain(decided.openable).any(|device| device.gpu == gpu);
         Self {
             version: VERSION,
@@ -90,11 +92,21 @@ impl Record {
             emitted: decided.emitted,
             granted: uuids(decided.granted),
             explicit: decided.explicit,
-            kept: uuids(decided.kept),
-            openable: uuids(decided.openable),
+            kept: (decided.kept != decided.granted).then(|| uuids(decided.kept)),
+            openable: (decided.openable != decided.kept).then(|| uuids(decided.openable)),
             driver_version: inventory.driver_version.clone(),
-            gpus: (0..inventory.gpus.len()).filter(|gpu| concerned(*gpu)).map(|g| inventory.gpus[g].clone()).collect(),
+            gpus: (0..inventory.gpus.len()).filter(|gpu| concerned(*gpu)).map(|g| named(&inventory.gpus[g])).collect(),
         }
+    }
+
+    /// UUIDs of the devices that stayed, in PCI order: `K`.
+    pub fn kept(&self) -> &[String] {
+        self.kept.as_deref().unwrap_or(&self.granted)
+    }
+
+    /// UUIDs of what the container can open, in PCI order: `O`.
+    pub fn openable(&self) -> &[String] {
+        self.openable.as_deref().unwrap_or(self.kept())
     }
 
     /// Reads a record; `None` for anything else, another version included.
@@ -111,6 +123,16 @@ impl Record {
             gpus: self.gpus.clone(),
         }
     }
+}
+
+/// A GPU as exec needs it: names and numbers, no nodes. A record of a hundred MIG devices is written at every create.
+fn named(gpu: &Gpu) -> Gpu {
+    let mut gpu = Gpu { pci_bus_id: None, drm_nodes: Vec::new(), ..gpu.clone() };
+    for mig in &mut gpu.mig {
+        mig.capability_nodes.clear();
+        mig.profile.clear();
+    }
+    gpu
 }
 
 /// What [`Record::new`] takes.

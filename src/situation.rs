@@ -130,9 +130,9 @@ pub fn from_spec(
 /// Rule 14, a second door: where nothing changed since the first one, its question is asked again.
 fn resume(record: &Record, inventory: &Inventory, nodes: &[Minor], out: &mut Situation) {
     let granted = devices(inventory, &record.granted);
-    let kept = devices(inventory, &record.kept);
+    let kept = devices(inventory, record.kept());
     let covers = |minor: &Minor| kept.iter().any(|device| inventory.gpu(*device).minor == *minor);
-    let is_whole = granted.len() == record.granted.len() && kept.len() == record.kept.len();
+    let is_whole = granted.len() == record.granted.len() && kept.len() == record.kept().len();
     let is_current = record.emitted.visible_devices == out.current.visible_devices
         && record.emitted.device_order == out.current.device_order;
     // In a privileged container every node is there, whatever was kept.

@@ -38,7 +38,7 @@ pub fn refusal(plan: &Plan, situation: &Situation, inventory: &Inventory) -> Str
 /// Why a process is not added.
 pub fn exec_refusal(plan: &ExecPlan, record: &Record, inventory: &Inventory) -> String {
     let value = plan.current.visible_devices.as_deref().unwrap_or_default();
-    let kept = devices(inventory, &record.kept);
+    let kept = devices(inventory, record.kept());
     let first =
         format!("cudaview: refused, CUDA_VISIBLE_DEVICES={} names none of this container's GPUs", quoted(value));
     let mut lines = vec![first];
