@@ -153,6 +153,19 @@ pub fn named(inventory: &Inventory, among: &[Device], entry: &Entry) -> Option<D
     }
 }
 
+/// As [`named`], and a beginning of a MIG UUID that is unique among these devices and at least eight characters long.
+/// What CUDA makes of such a beginning is not known; who types what a table showed means that device.
+pub fn named_or_begun(inventory: &Inventory, among: &[Device], text: &str) -> Option<Device> {
+    let entry = Entry::parse(text);
+    let exact = named(inventory, among, &entry);
+    if exact.is_some() || entry.kind != EntryKind::Mig || text.len() < "MIG-".len() + 8 {
+        return exact;
+    }
+    let begun = |device: &Device| inventory.mig(*device).is_some_and(|mig| mig.uuid.as_str().starts_with(text));
+    let found: Vec<Device> = among.iter().copied().filter(begun).collect();
+    (found.len() == 1).then(|| found[0])
+}
+
 /// Whether this text is the name of this MIG device, in the new or the older form.
 pub fn is_mig_named(inventory: &Inventory, device: Device, text: &str) -> bool {
     let Some(mig) = inventory.mig(device) else { return false };

@@ -6,7 +6,7 @@
 pub enum Exit {
     /// Done.
     Done = 0,
-    /// The OCI operation failed; for `lint` and `doctor`: something was found.
+    /// The operation failed.
     Failed = 1,
     /// The command line is wrong.
     Usage = 2,
@@ -26,7 +26,7 @@ impl Exit {
     /// Every code with its meaning, in order.
     pub const TABLE: [(Exit, &'static str); 8] = [
         (Exit::Done, "done"),
-        (Exit::Failed, "the OCI operation failed (lint, doctor: something was found)"),
+        (Exit::Failed, "the operation failed"),
         (Exit::Usage, "usage"),
         (Exit::Refused, "refused by the rules or by policy"),
         (Exit::BadInput, "bad input"),

@@ -29,6 +29,9 @@ pub struct Asked<'a> {
 pub struct Grant {
     /// The devices, in PCI order: `G` of the rules.
     pub devices: Vec<Device>,
+    /// What was asked for before anything was refused or cut, the image's request included: what a host without cudaview
+    /// would give, with NVIDIA's toolkit as it comes.
+    pub requested: Vec<Device>,
     /// An operator chose them.
     pub explicit: bool,
     /// The choice named no particular GPU (`all`, or a count).
@@ -54,7 +57,7 @@ pub fn grant(inventory: &Inventory, asked: &Asked<'_>, config: &Config) -> Grant
         );
         return out;
     }
-    choose_requests(asked, config, &mut out);
+    choose_requests(inventory, asked, config, &mut out);
     out.explicit = !out.requests.is_empty() && out.requests.iter().all(|request| request.source != Source::Image);
     out.broad = out.requests.iter().any(|request| request.selection.is_broad());
     let mut unknown = Vec::new();
@@ -65,6 +68,9 @@ pub fn grant(inventory: &Inventory, asked: &Asked<'_>, config: &Config) -> Grant
     }
     out.devices.sort_unstable();
     out.devices.dedup();
+    if !out.requests.is_empty() {
+        out.requested.clone_from(&out.devices);
+    }
     let asked_for_some = out.requests.iter().any(|request| request.source != Source::Policy);
     if !unknown.is_empty() || (asked_for_some && out.devices.is_empty()) {
         refuse_unknown(inventory, &unknown, &mut out);
@@ -75,7 +81,7 @@ pub fn grant(inventory: &Inventory, asked: &Asked<'_>, config: &Config) -> Grant
 }
 
 /// Steps (a) to (c): proven requests, else a proven user's variable, else the policy's base.
-fn choose_requests(asked: &Asked<'_>, config: &Config, out: &mut Grant) {
+fn choose_requests(inventory: &Inventory, asked: &Asked<'_>, config: &Config, out: &mut Grant) {
     out.requests = asked.requests.iter().filter(|request| !request.selection.is_nothing()).cloned().collect();
     // `--gpus 0` ends the search too: somebody asked for none.
     if !asked.requests.is_empty() {
@@ -96,6 +102,7 @@ fn choose_requests(asked: &Asked<'_>, config: &Config, out: &mut Grant) {
             return;
         }
         if !selection.is_nothing() {
+            out.requested = selection.resolve(inventory).devices;
             image_request(value, selection, asked, config, out);
             if out.refused || !out.requests.is_empty() {
                 return;

@@ -97,9 +97,9 @@ pub fn plan(inventory: &Inventory, situation: &Situation, config: &Config) -> Pl
         unreadable: situation.unreadable.as_deref(),
     };
     let grant = grant(inventory, &asked, config);
-    let without = without_cudaview(inventory, situation, &grant.devices);
+    let without = without_cudaview(inventory, situation, &grant.requested);
     if grant.refused || grant.devices.is_empty() {
-        return without_grant(situation, grant, without);
+        return without_grant(inventory, situation, grant, without);
     }
     let question = Question {
         inventory,
@@ -113,14 +113,15 @@ pub fn plan(inventory: &Inventory, situation: &Situation, config: &Config) -> Pl
         may_narrow: !situation.graphics,
         rules: &config.reconcile,
     };
-    let mut decided = reconcile(&question);
+    let decided = reconcile(&question);
     let mut findings = grant.findings.clone();
-    findings.append(&mut decided.findings);
+    findings.extend_from_slice(&decided.findings);
     warn_of_wide_rules(inventory, situation, &decided.kept, &mut findings);
     if decided.refused {
         return refused(grant, decided, situation, without, findings);
     }
     let (visible, certain) = visible(inventory, situation, &decided);
+    findings.extend(too_many_mig_devices(inventory, &decided, &visible, certain));
     let emitted = emitted(inventory, situation, config, &decided, &visible, certain);
     let changed = emitted.visible_devices != situation.original.visible_devices || decided.kept != grant.devices;
     let verdict = if changed { Verdict::Rewritten } else { Verdict::Consistent };
@@ -141,7 +142,7 @@ fn refused(
 }
 
 /// Rules 1 and 18, and refusals before any reconciliation.
-fn without_grant(situation: &Situation, grant: Grant, without: Prediction) -> Plan {
+fn without_grant(inventory: &Inventory, situation: &Situation, grant: Grant, without: Prediction) -> Plan {
     let verdict = if grant.refused { Verdict::Refused } else { Verdict::NotApplicable };
     let mut emitted = situation.current.clone();
     let mut findings = grant.findings.clone();
@@ -151,6 +152,7 @@ fn without_grant(situation: &Situation, grant: Grant, without: Prediction) -> Pl
             emitted.nvidia_visible_devices = Some("void".to_owned());
         }
         findings.extend(nothing_granted(situation));
+        findings.extend(openable_ungranted(inventory, situation));
     }
     let visible = Vec::new();
     Plan { verdict, grant, reconciliation: None, emitted, visible, certain: true, without, findings }
@@ -170,6 +172,42 @@ fn nothing_granted(situation: &Situation) -> Option<Finding> {
         "--gpus all".to_owned()
     };
     Some(Finding::new(Code::NothingGranted, Severity::Warning, message, hint))
+}
+
+/// `--privileged` is no grant, and opens every GPU that has a node all the same.
+fn openable_ungranted(inventory: &Inventory, situation: &Situation) -> Option<Finding> {
+    if situation.openable_anyway.is_empty() {
+        return None;
+    }
+    let message = format!(
+        "the container was given no GPU, and its device rules let it open {}",
+        inventory.host_names(&situation.openable_anyway)
+    );
+    let hint = "leave --privileged (or the wide --device-cgroup-rule) out";
+    Some(Finding::new(Code::CannotNarrow, Severity::Warning, message, hint))
+}
+
+/// Drivers before R570 show one MIG device to a process, however many it was granted.
+fn too_many_mig_devices(
+    inventory: &Inventory,
+    decided: &Reconciliation,
+    visible: &[Device],
+    certain: bool,
+) -> Option<Finding> {
+    let View::Devices(view) = &decided.view else { return None };
+    let told = decided.findings.iter().any(|finding| finding.code == Code::OverrideExceedsGrant);
+    let lost = view.iter().any(|device| device.mig.is_some()) && visible.len() < view.len();
+    if told || !certain || !lost {
+        return None;
+    }
+    let message = format!(
+        "{} devices are chosen, and with driver {} a process sees one MIG device and no full GPU beside it",
+        view.len(),
+        inventory.driver_version.as_deref().unwrap_or("unknown")
+    );
+    let first = visible.first().or(view.first()).map_or("", |device| inventory.uuid(*device));
+    let hint = format!("choose one, such as CUDA_VISIBLE_DEVICES={first}, and start one process for each");
+    Some(Finding::new(Code::OneMigDevice, Severity::Warning, message, hint))
 }
 
 fn warn_of_wide_rules(inventory: &Inventory, situation: &Situation, kept: &[Device], findings: &mut Vec<Finding>) {

@@ -213,7 +213,9 @@ fn read_list(question: &Question<'_>, entries: &[Entry], reading: Reading) -> Ke
 }
 
 fn find(question: &Question<'_>, entry: &Entry, reading: Reading) -> Option<Device> {
-    let Some(index) = entry.index() else { return cuda::named(question.inventory, question.granted, entry) };
+    let Some(index) = entry.index() else {
+        return cuda::named_or_begun(question.inventory, question.granted, &entry.text);
+    };
     match reading {
         Reading::Container => question.granted.get(usize::try_from(index).ok()?).copied(),
         Reading::Host => {
@@ -276,6 +278,10 @@ fn decide_mig_index(
         let hint = format!("CUDA_VISIBLE_DEVICES={}", question.inventory.uuid(prediction.visible[0]));
         findings.push(Finding::new(Code::OverrideExceedsGrant, Severity::Warning, message, hint));
     }
+    let other = read_list(question, entries, Reading::Host);
+    if !other.devices.is_empty() && other.lost.is_empty() && other.devices != prediction.visible {
+        report_ambiguous(question, text, &prediction.visible, &other.devices, findings);
+    }
     let devices = prediction.visible;
     let taken = Kept { devices, used: entries.to_vec(), repeats: Vec::new(), lost: Vec::new() };
     report_malformed(question, text, value, &taken, findings);
@@ -321,24 +327,7 @@ fn report_list(
         findings.push(Finding::new(Code::HostIndexOverride, Severity::Info, message, hint));
     } else if !other.devices.is_empty() && other.devices.len() == taken.devices.len() && other.devices != taken.devices
     {
-        let message = format!(
-            "CUDA_VISIBLE_DEVICES={} is {} as a number inside, and {} as a host number; \
-             the number inside was taken",
-            quoted(text),
-            question.hosts(&taken.devices),
-            question.hosts(&other.devices),
-        );
-        let uuids = |devices: &[Device]| -> String {
-            devices.iter().map(|device| question.inventory.uuid(*device)).collect::<Vec<_>>().join(",")
-        };
-        let hint = format!(
-            "CUDA_VISIBLE_DEVICES={} for {}, CUDA_VISIBLE_DEVICES={} for {}",
-            uuids(&taken.devices),
-            question.hosts(&taken.devices),
-            uuids(&other.devices),
-            question.hosts(&other.devices),
-        );
-        findings.push(Finding::new(Code::AmbiguousIndex, Severity::Warning, message, hint));
+        report_ambiguous(question, text, &taken.devices, &other.devices, findings);
     }
     if !taken.lost.is_empty() {
         let lost: Vec<String> = taken.lost.iter().map(|entry| quoted(entry)).collect();
@@ -356,6 +345,34 @@ fn report_list(
     }
 }
 
+/// A number that means one thing inside and another on the host.
+fn report_ambiguous(
+    question: &Question<'_>,
+    text: &str,
+    taken: &[Device],
+    other: &[Device],
+    findings: &mut Vec<Finding>,
+) {
+    let message = format!(
+        "CUDA_VISIBLE_DEVICES={} is {} as a number inside, and {} as a host number; \
+         the number inside was taken",
+        quoted(text),
+        question.hosts(taken),
+        question.hosts(other),
+    );
+    let uuids = |devices: &[Device]| -> String {
+        devices.iter().map(|device| question.inventory.uuid(*device)).collect::<Vec<_>>().join(",")
+    };
+    let hint = format!(
+        "CUDA_VISIBLE_DEVICES={} for {}, CUDA_VISIBLE_DEVICES={} for {}",
+        uuids(taken),
+        question.hosts(taken),
+        uuids(other),
+        question.hosts(other),
+    );
+    findings.push(Finding::new(Code::AmbiguousIndex, Severity::Warning, message, hint));
+}
+
 /// Rule 6: quotes, or characters that were ignored in an entry that was kept.
 fn report_malformed(question: &Question<'_>, text: &str, value: &Value, taken: &Kept, findings: &mut Vec<Finding>) {
     let trailing = taken.used.iter().any(|entry| matches!(entry.kind, EntryKind::Index { trailing: true, .. }));
@@ -371,7 +388,25 @@ fn report_malformed(question: &Question<'_>, text: &str, value: &Value, taken: &
     let range = taken.used.iter().any(|entry| entry.text.contains('-')) && trailing;
     let note = if range { " (0-2 is not a range)" } else { "" };
     let message = format!("CUDA_VISIBLE_DEVICES={}: {what}; understood as {understood}{note}", quoted(text));
-    findings.push(Finding::new(Code::MalformedValue, Severity::Warning, message, "write plain numbers: 0,1"));
+    findings.push(Finding::new(
+        Code::MalformedValue,
+        Severity::Warning,
+        message,
+        format!("write numbers with commas: {}", plain_numbers(text)),
+    ));
+}
+
+/// The numbers that somebody meant with `1 3`, `1;3` or `0-2`, as CUDA wants them.
+fn plain_numbers(text: &str) -> String {
+    let mut out: Vec<String> = Vec::new();
+    for part in text.split(|c: char| !c.is_ascii_digit() && c != '-').filter(|part| !part.is_empty()) {
+        let ends: Vec<u32> = part.split('-').filter_map(|end| end.parse().ok()).collect();
+        match ends.as_slice() {
+            [first, last] if first < last && last - first < 64 => out.extend((*first..=*last).map(|n| n.to_string())),
+            numbers => out.extend(numbers.iter().map(u32::to_string)),
+        }
+    }
+    out.join(",")
 }
 
 /// Rule 3's finding, unless the image's value shows just what was granted.

@@ -227,7 +227,7 @@ fn resolve_name(inventory: &Inventory, name: &str) -> Option<Vec<Device>> {
         return Some(inventory.devices_of(inventory.position_of_index(name.parse().ok()?)?));
     }
     if name.starts_with("MIG-") {
-        let device = inventory.all_devices().into_iter().find(|d| crate::cuda::is_mig_named(inventory, *d, name));
+        let device = crate::cuda::named_or_begun(inventory, &inventory.all_devices(), name);
         return device.map(|device| vec![device]);
     }
     if name.starts_with("GPU-") {

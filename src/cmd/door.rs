@@ -8,12 +8,13 @@ use crate::cmd::failure::Failure;
 use crate::config::{Config, ImageRequest};
 use crate::edits::{ContainerEdits, Places, edits};
 use crate::exit::Exit;
+use crate::finding::{Code, Finding};
 use crate::inventory::Inventory;
 use crate::plan::{Plan, Verdict, plan};
 use crate::provenance::EngineFacts;
 use crate::report;
 use crate::request::DeviceRequest;
-use crate::situation::{Situation, from_spec};
+use crate::situation::{Injection, Situation, from_spec};
 use crate::spec::Spec;
 use crate::sys::{audit, host, inventory, provenance};
 
@@ -75,6 +76,11 @@ pub fn decide(container: &Container<'_>, config: &Config) -> Result<Decision, Fa
         let hint = error.hint();
         return Err(Failure::new(Exit::NoInventory, error).hint(hint));
     }
+    let control_nodes = host::control_nodes(&config.dev_root);
+    let injected_by_us = situation.injection == Injection::Native && !decided.kept().is_empty();
+    if injected_by_us && !control_nodes.iter().any(|node| node.path == "/dev/nvidiactl") {
+        return Err(no_control_node(config));
+    }
     let hook = hook_path()?;
     let root = container.bundle.join(spec.root_path().unwrap_or("rootfs"));
     let places = Places {
@@ -82,7 +88,7 @@ pub fn decide(container: &Container<'_>, config: &Config) -> Result<Decision, Fa
         root: &root.to_string_lossy(),
         dev_root: &config.dev_root,
         timeout: config.hook.timeout,
-        control_nodes: &host::control_nodes(&config.dev_root),
+        control_nodes: &control_nodes,
     };
     let edits = edits(&decided, &situation, &inventory, spec, &host, &places);
     if edits.hook.is_some() && !Path::new(&hook).is_file() {
@@ -90,6 +96,18 @@ pub fn decide(container: &Container<'_>, config: &Config) -> Result<Decision, Fa
         return Err(Failure::text_only(Exit::Configuration, text).hint("install cudaview again"));
     }
     Ok(Decision { facts, inventory, situation, plan: decided, edits })
+}
+
+/// Without it CUDA cannot start in the container, which would fall back to the CPU unnoticed.
+fn no_control_node(config: &Config) -> Failure {
+    let path = Path::new(&config.dev_root).join("dev/nvidiactl");
+    let text = format!("the driver's control node is missing: {path:?}");
+    let hint = if config.dev_root == "/" {
+        "run nvidia-smi once, or nvidia-modprobe, and see that the driver is loaded"
+    } else {
+        "dev_root in the configuration names a folder with the host's dev/ in it"
+    };
+    Failure::text_only(Exit::NoInventory, text).hint(hint)
 }
 
 /// `cudaview-hook`, beside whichever of our programs runs.
@@ -111,7 +129,9 @@ impl Decision {
 
     /// Writes the audit record, for a container that was changed, refused, or had a request ignored.
     pub fn audit(&self, container: &Container<'_>, config: &Config, mode: &str) {
-        let untouched = self.plan.verdict == Verdict::NotApplicable && self.plan.findings.is_empty();
+        // A privileged container that nobody gave a GPU is none of our business, on a host with GPUs.
+        let worth_a_line = |finding: &Finding| finding.code != Code::CannotNarrow;
+        let untouched = self.plan.verdict == Verdict::NotApplicable && !self.plan.findings.iter().any(worth_a_line);
         if untouched && self.edits == ContainerEdits::default() {
             return;
         }

@@ -62,7 +62,8 @@ fn prepare(invocation: &Invocation) -> Result<Ready, Failure> {
         }
     };
     let low_level = runtime::find(&config.low_level_runtime).map_err(|error| {
-        Failure::new(Exit::Configuration, error).hint("set low_level_runtime in /etc/cudaview/config.toml")
+        Failure::new(Exit::Configuration, error)
+            .hint(format!("set low_level_runtime in {}", configuration::path().display()))
     })?;
     let edited = match &invocation.command {
         Command::Create { bundle } => match create(invocation, bundle.as_deref(), &low_level, &config) {

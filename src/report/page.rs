@@ -48,6 +48,7 @@ fn text(code: Code) -> &'static str {
         NothingGranted "nothing-granted",
         UnknownDevice "unknown-device",
         RequestUnreadable "request-unreadable",
+        OneMigDevice "one-mig-device",
         Withheld "withheld",
         CannotNarrow "cannot-narrow",
         DeviceOrderChanged "device-order-changed",

@@ -39,6 +39,13 @@ impl ConfigurationError {
     }
 }
 
+/// The file that this installation's configuration is in, or would be in.
+pub fn path() -> PathBuf {
+    let own = std::fs::read_link("/proc/self/exe").ok();
+    let prefixed = own.as_deref().and_then(prefix).map(|prefix| prefix.join(BELOW_PREFIX));
+    prefixed.filter(|path| path.exists()).unwrap_or_else(|| PathBuf::from(PATH))
+}
+
 /// Reads the configuration of this installation; without a file, the built-in one.
 ///
 /// # Errors

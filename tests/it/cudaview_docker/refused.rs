@@ -111,8 +111,8 @@ exit $code
     fs::write(script.with_extension("data"), docker.data_root().to_str().unwrap()).unwrap();
     let host = Host::of(docker, install);
     for (how, reason) in [
-        ("rm \"$1\"", "failed to open it: ENOENT"),
-        ("chmod 666 \"$1\"", "others may write to it"),
+        ("rm \"$1\"", "ENOENT"),
+        ("chmod 666 \"$1\"", "can be written by its group or by others"),
         ("echo '{' >\"$1\"", "EOF"),
     ] {
         fs::write(script.with_extension("how"), how).unwrap();
