@@ -1,4 +1,5 @@
 //! Attacks and faults: whoever wrote the image, whoever types odd command lines, and a system that fails half-way.
 
 mod command_line;
+mod exec;
 mod rules;
