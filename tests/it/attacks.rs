@@ -2,4 +2,5 @@
 
 mod command_line;
 mod exec;
+mod files;
 mod rules;

@@ -1,0 +1,60 @@
+//! Files and paths that are meant to stop us, or to be read in two ways.
+
+use std::ffi::OsStr;
+use std::fs::{self, OpenOptions};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{CWD, Mode, mkfifoat};
+use serde_json::json;
+
+use crate::sandbox::{Sandbox, Untouched, gpu_spec, plain_spec};
+use crate::world::command::run;
+
+fn fifo(sandbox: &Sandbox, name: &str) {
+    mkfifoat(CWD, sandbox.path(name), Mode::RUSR | Mode::WUSR).unwrap();
+}
+
+#[track_caller]
+fn at_once<T>(work: impl FnOnce() -> T) -> T {
+    let begin = Instant::now();
+    let result = work();
+    assert!(begin.elapsed() < Duration::from_secs(5), "it waited");
+    result
+}
+
+/// Opening a FIFO that nobody reads blocks for ever, and so does writing to one that is full.
+#[test]
+fn an_audit_trail_that_is_a_fifo_holds_nothing_up() {
+    let sandbox = Sandbox::new("");
+    fifo(&sandbox, "audit.jsonl");
+    sandbox.write_spec(&gpu_spec(&["CUDA_VISIBLE_DEVICES=1,3"]));
+    at_once(|| sandbox.create()).ok();
+
+    let options = |options: &mut OpenOptions| options.custom_flags(libc::O_NONBLOCK).open(sandbox.path("audit.jsonl"));
+    let _reader = options(OpenOptions::new().read(true)).unwrap();
+    let mut writer = options(OpenOptions::new().write(true)).unwrap();
+    while std::io::Write::write(&mut writer, &[b'x'; 4096]).is_ok() {}
+    sandbox.write_spec(&gpu_spec(&["CUDA_VISIBLE_DEVICES=1,3"]));
+    at_once(|| sandbox.create()).ok();
+    assert_eq!(sandbox.started().len(), 2);
+}
+
+#[test]
+fn a_log_that_is_a_fifo_or_a_folder_holds_nothing_up() {
+    let sandbox = Sandbox::new("");
+    fifo(&sandbox, "log/log.json");
+    sandbox.write("bundle/config.json", r#"{"process":{"env":["NVIDIA_VISIBLE_DEVICES"]}}"#);
+    let ran = at_once(|| sandbox.create()).failed_with(4);
+    assert!(ran.stderr.contains("/process/env/0"), "{ran}");
+    let debug = |sandbox: &Sandbox| {
+        run(sandbox.command().args(["--debug", "create", "--bundle"]).arg(sandbox.path("bundle")).arg("c1"))
+    };
+    sandbox.write_spec(&gpu_spec(&["CUDA_VISIBLE_DEVICES=1,3"]));
+    at_once(|| debug(&sandbox)).ok();
+    fs::remove_file(sandbox.path("log/log.json")).unwrap();
+    fs::create_dir(sandbox.path("log/log.json")).unwrap();
+    at_once(|| debug(&sandbox)).ok();
+    assert_eq!(sandbox.started().len(), 2);
+}
