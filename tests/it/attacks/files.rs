@@ -58,3 +58,37 @@ fn a_log_that_is_a_fifo_or_a_folder_holds_nothing_up() {
     at_once(|| debug(&sandbox)).ok();
     assert_eq!(sandbox.started().len(), 2);
 }
+
+/// The hook would be sent to another root than the container's.
+#[test]
+fn a_root_that_json_cannot_hold_is_refused() {
+    let sandbox = Sandbox::new("");
+    let bundle = sandbox.path("").join(OsStr::from_bytes(b"b\xff"));
+    fs::create_dir(&bundle).unwrap();
+    let create = |spec: serde_json::Value| {
+        fs::write(bundle.join("config.json"), spec.to_string()).unwrap();
+        let before = Untouched::of(&bundle.join("config.json"));
+        let ran = run(sandbox.command().args(["create", "--bundle"]).arg(&bundle).arg("c1"));
+        assert_eq!(Untouched::of(&bundle.join("config.json")), before);
+        ran
+    };
+    let ran = create(gpu_spec(&["CUDA_VISIBLE_DEVICES=1,3"])).failed_with(4);
+    assert!(ran.stderr.contains("is not UTF-8"), "{ran}");
+    create(plain_spec()).ok();
+    create(json!({"process": {"env": ["NVIDIA_VISIBLE_DEVICES=all"]}})).ok();
+}
+
+/// Spaces, newlines, and what looks like an option arrive as they are.
+#[test]
+fn a_root_with_an_odd_name_arrives_whole() {
+    for name in ["a b", "a\nb", "--gpus=all", "a=b", "\u{202e}\"\\"] {
+        let sandbox = Sandbox::new("");
+        let bundle = sandbox.path(name);
+        fs::create_dir(&bundle).unwrap();
+        fs::write(bundle.join("config.json"), gpu_spec(&[]).to_string()).unwrap();
+        run(sandbox.command().args(["create", "--bundle"]).arg(&bundle).arg("c1")).ok();
+        let spec: serde_json::Value = serde_json::from_slice(&fs::read(bundle.join("config.json")).unwrap()).unwrap();
+        let root = spec["hooks"]["createRuntime"][0]["args"][2].as_str().unwrap();
+        assert_eq!(root, format!("--root={}", bundle.join("rootfs").display()));
+    }
+}
