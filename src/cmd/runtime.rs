@@ -19,6 +19,7 @@ use crate::spec::{Spec, check_env, has_gpu_sign, last_var};
 use crate::sys::bundle::{Document, DocumentError};
 use crate::sys::report::{Channel, DebugLog, failure};
 use crate::sys::{configuration, runtime, runtime_state};
+use crate::unambiguous;
 
 /// How often an edit starts again when somebody else changed the file meanwhile.
 const ATTEMPTS: usize = 3;
@@ -162,7 +163,7 @@ fn edit_config(
 }
 
 fn parse(document: &Document) -> Result<Value, Failure> {
-    serde_json::from_slice(&document.bytes)
+    unambiguous::parse(&document.bytes)
         .with_context(|| format!("failed to parse {:?}", document.path()))
         .map_err(|error| Failure::new(Exit::BadInput, error))
 }

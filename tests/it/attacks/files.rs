@@ -92,3 +92,31 @@ fn a_root_with_an_odd_name_arrives_whole() {
         assert_eq!(root, format!("--root={}", bundle.join("rootfs").display()));
     }
 }
+
+/// runc takes the last of two members, or merges them, and takes "Env" for "env"; crun takes the first.
+#[test]
+fn a_configuration_that_runtimes_read_differently_is_refused() {
+    let good = gpu_spec(&["CUDA_VISIBLE_DEVICES=1,3"]).to_string();
+    let devices = r#""devices":[{"path":"/dev/x","type":"c","major":195,"minor":0}],"devices":["#;
+    for (bad, word) in [
+        (good.replacen("\"env\":[", "\"env\":[],\"env\":[", 1), "\"env\" is there twice"),
+        (good.replacen("\"env\":[", "\"Env\":[\"CUDA_VISIBLE_DEVICES=0\"],\"env\":[", 1), "another case"),
+        (good.replacen("{\"", "{\"Process\":{\"env\":[]},\"", 1), "\"Process\" is in another case"),
+        (good.replacen("\"devices\":[", devices, 1), "\"devices\" is there twice"),
+        (good.replacen("\"linux\":", "\"\u{212a}\":1,\"LINUX\":", 1), "another case"),
+        (good.clone() + "{}", "trailing"),
+        (format!("\u{feff}{good}"), "expected value"),
+    ] {
+        assert_ne!(bad, good);
+        let sandbox = Sandbox::new("");
+        sandbox.write("bundle/config.json", &bad);
+        let before = Untouched::of(&sandbox.path("bundle/config.json"));
+        let ran = sandbox.create().failed_with(4);
+        assert!(ran.stderr.contains(word), "{word}: {ran}");
+        assert_eq!(Untouched::of(&sandbox.path("bundle/config.json")), before);
+        assert_eq!(sandbox.started(), [""; 0]);
+        // Without a GPU it is for the runtime to judge.
+        sandbox.write("bundle/config.json", r#"{"Process":{},"process":{},"process":{}}"#);
+        sandbox.create().ok();
+    }
+}
