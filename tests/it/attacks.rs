@@ -4,3 +4,4 @@ mod command_line;
 mod exec;
 mod files;
 mod rules;
+mod sizes;
