@@ -2,6 +2,8 @@
 
 mod command_line;
 mod exec;
+mod faults;
 mod files;
+mod helper;
 mod rules;
 mod sizes;
