@@ -1,11 +1,11 @@
 //! The low-level runtime's command line, read as runc and crun read it, and never changed.
 //!
-//! Only the words before the container's id are looked at: a program that is started in a container may well be
-//! called `create`, and its arguments may well say `--bundle`.
+//! Of `exec` only the words before the container's id are looked at: a program that is started in a container may well
+//! be called `create`, and its arguments may well say `--bundle`.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// What the engine wants, as far as it concerns us.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub enum Command {
     Create {
         /// `--bundle`; the working directory where absent.
         bundle: Option<PathBuf>,
+        /// crun's `--config`: the file that counts instead of the bundle's `config.json`.
+        config: Option<PathBuf>,
     },
     /// `exec`.
     Exec {
@@ -113,20 +115,35 @@ pub fn parse(args: &[OsString]) -> Invocation {
     }
     match words.next().map(OsStr::as_bytes) {
         Some(b"create" | b"run") => {
-            let bundle = words.file(CREATE_VALUES, &[b"bundle", b"b"]);
-            out.command = Command::Create { bundle };
+            let (mut bundle, mut config) = (None, None);
+            out.id = words.options_anywhere(CREATE_VALUES, |name, value| match name {
+                b"bundle" | b"b" => bundle = Some(value),
+                b"config" | b"f" => config = Some(value),
+                _ => {}
+            });
+            out.command = Command::Create { bundle, config };
         }
         Some(b"exec") => {
-            let process = words.file(EXEC_VALUES, &[b"process", b"p"]);
+            let mut process = None;
+            while let Some(option) = words.option(EXEC_VALUES) {
+                if matches!(option.name, b"process" | b"p") {
+                    process = option.value.map(PathBuf::from);
+                }
+            }
             out.command = Command::Exec { process };
+            out.id = words.next().map(OsStr::to_owned);
         }
         Some(b"update") => {
-            let resources = words.file(UPDATE_VALUES, &[b"resources", b"r"]);
+            let mut resources = None;
+            out.id = words.options_anywhere(UPDATE_VALUES, |name, value| {
+                if matches!(name, b"resources" | b"r") {
+                    resources = Some(value);
+                }
+            });
             out.command = Command::Update { resources };
         }
-        _ => return out,
+        _ => {}
     }
-    out.id = words.next().map(OsStr::to_owned);
     out
 }
 
@@ -147,33 +164,57 @@ impl<'a> Words<'a> {
         Some(word)
     }
 
-    /// The next word, if it is an option; `--` ends them. Go's and C's readers take one dash or two.
-    fn option(&mut self, with_value: &[&str]) -> Option<OptionWord<'a>> {
+    /// The next word, if it is an option; `--` ends them. Go's reader takes one dash or two for every name; C's takes
+    /// two for a name or the beginning of one, and one for a letter, which its value may follow at once.
+    fn option(&mut self, with_value: &'static [&'static str]) -> Option<OptionWord<'a>> {
         let word = self.args.get(self.position)?.as_bytes();
-        let name = word.strip_prefix(b"--").or_else(|| word.strip_prefix(b"-"))?;
+        let (dashes, name) = match word.strip_prefix(b"--") {
+            Some(name) => (2, name),
+            None => (1, word.strip_prefix(b"-")?),
+        };
         if name.is_empty() {
             // `-` alone is an argument; `--` ends the options.
             self.position += usize::from(word == b"--");
             return None;
         }
         self.position += 1;
-        if let Some(equals) = name.iter().position(|byte| *byte == b'=') {
-            return Some(OptionWord { name: &name[..equals], value: Some(OsStr::from_bytes(&name[equals + 1..])) });
+        let (name, value) = match name.iter().position(|byte| *byte == b'=') {
+            Some(equals) => (&name[..equals], Some(OsStr::from_bytes(&name[equals + 1..]))),
+            None => (name, None),
+        };
+        if let Some(known) = with_value.iter().find(|known| known.as_bytes() == name) {
+            return Some(OptionWord { name: known.as_bytes(), value: value.or_else(|| self.next()) });
         }
-        let takes_value = with_value.iter().any(|known| known.as_bytes() == name);
-        let value = if takes_value { self.next() } else { None };
-        Some(OptionWord { name, value })
+        if dashes == 2 {
+            let whole = with_value.iter().find(|known| known.as_bytes().starts_with(name));
+            let value = value.or_else(|| whole.and_then(|_| self.next()));
+            return Some(OptionWord { name: whole.map_or(name, |known| known.as_bytes()), value });
+        }
+        match with_value.iter().find(|known| known.as_bytes() == &word[1..2]) {
+            Some(letter) => Some(OptionWord { name: letter.as_bytes(), value: Some(OsStr::from_bytes(&word[2..])) }),
+            None => Some(OptionWord { name, value }),
+        }
     }
 
-    /// Reads a subcommand's options up to the id; the value of the last one that has one of these names.
-    fn file(&mut self, with_value: &[&str], names: &[&[u8]]) -> Option<PathBuf> {
-        let mut found = None;
-        while let Some(option) = self.option(with_value) {
-            if names.contains(&option.name) {
-                found = option.value.map(|value| Path::new(value).to_owned());
+    /// Reads all of a subcommand that takes one argument, the container's id, and gives it.
+    /// runc takes its options behind the id too; nothing there comes from an image.
+    fn options_anywhere(
+        &mut self,
+        with_value: &'static [&'static str],
+        mut take: impl FnMut(&[u8], PathBuf),
+    ) -> Option<OsString> {
+        let mut id = None;
+        while self.position < self.args.len() {
+            if let Some(option) = self.option(with_value) {
+                // An empty value is no value to runc.
+                if let Some(value) = option.value.filter(|value| !value.is_empty()) {
+                    take(option.name, PathBuf::from(value));
+                }
+            } else if let Some(word) = self.next() {
+                id = id.or_else(|| Some(word.to_owned()));
             }
         }
-        found
+        id
     }
 }
 
@@ -200,7 +241,7 @@ mod tests {
     }
 
     fn create(bundle: Option<&str>) -> Command {
-        Command::Create { bundle: bundle.map(PathBuf::from) }
+        Command::Create { bundle: bundle.map(PathBuf::from), config: None }
     }
 
     #[test]
@@ -255,10 +296,34 @@ mod tests {
             assert_eq!(read(line).command, create(Some("/b")), "{line}");
         }
         assert_eq!(read("create c").command, create(None));
+        assert_eq!(read("create --bundle= c").command, create(None));
         assert_eq!(read("create -b /a --bundle /b c").command, create(Some("/b")));
         assert_eq!(read("exec -p /f -t c").command, Command::Exec { process: Some("/f".into()) });
         assert_eq!(read("exec --process=/f c").command, Command::Exec { process: Some("/f".into()) });
         assert!(read("--debug create c").debug);
+    }
+
+    /// runc takes options behind the id, and crun takes beginnings of names, a letter with its value, and another file.
+    /// Each of these lines starts a container, and none of them past us.
+    #[test]
+    fn forms_that_one_runtime_takes() {
+        for line in [
+            "create c --bundle /b",
+            "run c --detach=false --bundle=/b",
+            "create --bund /b c",
+            "create --b=/b c",
+            "run -b/b c",
+            "--log-f json --cgroup-m cgroupfs run -b /b c",
+        ] {
+            let read = read(line);
+            assert_eq!((read.command, read.id), (create(Some("/b")), Some("c".into())), "{line}");
+        }
+        for line in ["run --config /f -b /b c", "run -f /f --bundle /b c", "run --conf=/f -b/b c", "run -f/f -b /b c"] {
+            let expected = Command::Create { bundle: Some("/b".into()), config: Some("/f".into()) };
+            assert_eq!(read(line).command, expected, "{line}");
+        }
+        assert_eq!(read("update c --resources f").command, Command::Update { resources: Some("f".into()) });
+        assert_eq!(read("exec c --process f").command, Command::Exec { process: None });
     }
 
     #[test]

@@ -22,4 +22,5 @@ pub mod situation;
 pub mod spec;
 #[allow(clippy::disallowed_methods, reason = "the hands touch the system")]
 pub mod sys;
+pub mod unambiguous;
 pub mod whatif;

@@ -300,11 +300,16 @@ pub fn plan_exec(record: &Record, inventory: &Inventory, current: &Variables, co
     let openable = devices(inventory, record.openable());
     let kept = devices(inventory, record.kept());
     let mut emitted = record.emitted.clone();
-    let own_order = current.device_order.is_some() && current.device_order != record.original.device_order;
+    let compared = current.clone().marked();
+    let own_order = current.device_order.is_some() && compared.device_order != record.original.device_order;
     if own_order {
         emitted.device_order.clone_from(&current.device_order);
     }
-    let given = current.visible_devices.is_some() && current.visible_devices != record.original.visible_devices;
+    let given = current.visible_devices.is_some() && compared.visible_devices != record.original.visible_devices;
+    if !given && emitted.visible_devices.is_none() {
+        // Left as it was at create, and too long for the record.
+        emitted.visible_devices.clone_from(&current.visible_devices);
+    }
     let mut out = ExecPlan {
         verdict: Verdict::Consistent,
         emitted,

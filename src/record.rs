@@ -11,6 +11,12 @@ use crate::provenance::Provenance;
 /// The version of the record that this program writes; it reads no other.
 const VERSION: u32 = 1;
 
+/// The longest value that a record holds, as JSON: a hook's argument may have 128 KiB, and a record has eight values.
+const LONGEST: usize = 8 << 10;
+
+/// How a mark begins.
+const MARK: &str = "a value of ";
+
 /// The variables that cudaview reads and writes.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Variables {
@@ -39,6 +45,26 @@ impl Variables {
             .map(|value| value.as_deref())
     }
 
+    /// The same with values that a record can hold: one that is too long becomes a mark that only it gets.
+    #[must_use]
+    pub fn marked(self) -> Self {
+        self.map(|value| if is_long(&value) { Some(mark(&value)) } else { Some(value) })
+    }
+
+    /// Whether such a mark stands for a value that nobody has any more.
+    pub fn has_mark(&self) -> bool {
+        self.values().into_iter().flatten().any(|value| value.starts_with(MARK))
+    }
+
+    fn map(self, change: impl Fn(String) -> Option<String>) -> Self {
+        Self {
+            visible_devices: self.visible_devices.and_then(&change),
+            device_order: self.device_order.and_then(&change),
+            nvidia_visible_devices: self.nvidia_visible_devices.and_then(&change),
+            host_gpus: self.host_gpus.and_then(&change),
+        }
+    }
+
     /// Reads them through a look-up by name.
     pub fn collect<'a>(look_up: impl Fn(&str) -> Option<&'a str>) -> Self {
         let get = |name| look_up(name).map(str::to_owned);
@@ -49,6 +75,19 @@ impl Variables {
             host_gpus: get(Self::NAMES[3]),
         }
     }
+}
+
+/// Whether a value would make a record too long for a hook's argument. An image may hold such a value.
+fn is_long(value: &str) -> bool {
+    value.len() > LONGEST || serde_json::to_string(value).map_or(true, |json| json.len() > LONGEST)
+}
+
+/// Length and FNV-1a hash: enough to see that exec got the same value again.
+fn mark(value: &str) -> String {
+    let hash = value
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    format!("{MARK}{} bytes, {hash:016x}", value.len())
 }
 
 /// What was decided for a container.
@@ -87,9 +126,10 @@ impl Record {
         let concerned = |gpu: usize| decided.granted.iter().chain(decided.openable).any(|device| device.gpu == gpu);
         Self {
             version: VERSION,
-            original: decided.original,
+            original: decided.original.marked(),
             provenance: decided.provenance,
-            emitted: decided.emitted,
+            // A long value is one that was left as it was written, and exec leaves it too.
+            emitted: decided.emitted.map(|value| (!is_long(&value)).then_some(value)),
             granted: uuids(decided.granted),
             explicit: decided.explicit,
             kept: (decided.kept != decided.granted).then(|| uuids(decided.kept)),
@@ -159,4 +199,38 @@ pub fn devices(inventory: &Inventory, uuids: &[String]) -> Vec<Device> {
     let mut devices: Vec<Device> = uuids.iter().filter_map(|uuid| inventory.by_uuid(uuid)).collect();
     devices.sort_unstable();
     devices
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_fits_into_an_argument_whatever_an_image_holds() {
+        let worst = || Some("\u{1}".repeat(LONGEST));
+        let variables = Variables {
+            visible_devices: worst(),
+            device_order: Some("\u{1}".repeat(LONGEST / 6 - 1)),
+            nvidia_visible_devices: Some("x".repeat(LONGEST - 2)),
+            host_gpus: Some(String::new()),
+        };
+        let decided = Decided {
+            original: variables.clone(),
+            provenance: Provenance::Image,
+            emitted: variables.clone(),
+            granted: &[],
+            explicit: true,
+            kept: &[],
+            openable: &[],
+        };
+        let record = Record::new(&Inventory::empty("test"), decided);
+        let text = serde_json::to_string(&record).expect("JSON");
+        assert!(text.len() < 6 * LONGEST, "{}", text.len());
+        assert_eq!(Record::parse(&text).as_ref(), Some(&record));
+        assert_eq!(record.original, variables.clone().marked(), "the same value again");
+        let other = Variables { visible_devices: Some("\u{1}".repeat(LONGEST + 1)), ..variables.clone() };
+        assert_ne!(record.original, other.marked());
+        assert!(record.original.has_mark() && record.emitted.visible_devices.is_none());
+        assert_eq!(record.emitted.nvidia_visible_devices, variables.nvidia_visible_devices);
+    }
 }

@@ -137,7 +137,7 @@ fn resume(record: &Record, inventory: &Inventory, nodes: &[Minor], out: &mut Sit
         && record.emitted.device_order == out.current.device_order;
     // In a privileged container every node is there, whatever was kept.
     let covered = !out.openable_anyway.is_empty() || nodes.iter().all(covers);
-    if !(is_whole && is_current && covered) {
+    if !(is_whole && is_current && covered) || record.original.has_mark() {
         return;
     }
     // A grant that no operator chose stays one: an image's default narrows it at the second door too.

@@ -289,9 +289,14 @@ fn number(value: &Value) -> Option<u32> {
 fn rule(value: &Value) -> Rule {
     // Buildah writes rules without `access`; they mean all of it.
     let access = value["access"].as_str().filter(|access| !access.is_empty()).unwrap_or("rwm");
+    let kind = value["type"].as_str().and_then(|kind| kind.chars().next()).filter(|kind| *kind != 'a');
+    if kind.is_none() {
+        // Runtimes and kernel look at nothing else of a rule for every type: it is about all devices and all access.
+        return Rule { allow: value["allow"] == true, kind, major: None, minor: None, access: (true, true) };
+    }
     Rule {
         allow: value["allow"] == true,
-        kind: value["type"].as_str().and_then(|kind| kind.chars().next()).filter(|kind| *kind != 'a'),
+        kind,
         major: number(&value["major"]),
         minor: number(&value["minor"]),
         access: (access.contains('r'), access.contains('w')),
@@ -300,7 +305,7 @@ fn rule(value: &Value) -> Rule {
 
 impl Rule {
     fn covers(self, device: DeviceNumber) -> bool {
-        matches!(self.kind, None | Some('c'))
+        self.kind == Some('c')
             && self.major.is_none_or(|major| major == device.major)
             && self.minor.is_none_or(|minor| minor == device.minor)
     }
@@ -322,19 +327,43 @@ impl Rule {
     }
 }
 
-/// Whether a device may be read and written under these rules. The last rule that covers it decides;
-/// without any, runc and crun deny.
+/// Whether a device may be opened for reading and writing under these rules, as the kernel's device cgroup has it, and
+/// runc also where the cgroups are version 2. It denies before the first rule.
+///
+/// A rule for every type starts anew. Any other adds an exception, or takes back just the one that has the same numbers:
+/// `deny c 195:*` leaves an earlier `allow c 195:1` as it is. Reading and writing must be allowed by one exception.
+// Documentation/admin-guide/cgroup-v1/devices.rst; security/device_cgroup.c; runc cgroups/devices/devices_emulator.go.
 pub fn allowed(rules: impl IntoIterator<Item = Rule>, device: DeviceNumber) -> bool {
-    let mut access = (false, false);
-    for rule in rules.into_iter().filter(|rule| rule.covers(device)) {
-        if rule.access.0 {
-            access.0 = rule.allow;
+    let mut default = false;
+    let mut exceptions: Vec<Rule> = Vec::new();
+    for rule in rules {
+        if rule.kind.is_none() {
+            default = rule.allow;
+            exceptions.clear();
+            continue;
         }
-        if rule.access.1 {
-            access.1 = rule.allow;
+        if !rule.covers(device) {
+            continue;
+        }
+        let same = |other: &&mut Rule| (other.kind, other.major, other.minor) == (rule.kind, rule.major, rule.minor);
+        match exceptions.iter_mut().find(same) {
+            Some(exception) if rule.allow == default => {
+                exception.access.0 &= !rule.access.0;
+                exception.access.1 &= !rule.access.1;
+            }
+            Some(exception) => {
+                exception.access.0 |= rule.access.0;
+                exception.access.1 |= rule.access.1;
+            }
+            None if rule.allow == default => {}
+            None => exceptions.push(rule),
         }
     }
-    access == (true, true)
+    if default {
+        exceptions.iter().all(|exception| exception.access == (false, false))
+    } else {
+        exceptions.iter().any(|exception| exception.access == (true, true))
+    }
 }
 
 fn file_name(path: &Value) -> &str {
@@ -404,6 +433,31 @@ mod tests {
         assert!(!rules(json!([{"allow": true, "type": "c", "major": 195, "minor": 1, "access": "r"}])));
         assert!(!rules(json!([{"allow": true, "type": "b", "major": 195, "minor": 1, "access": "rw"}])));
         assert!(rules(json!([{"allow": true, "type": "c", "major": 195, "minor": 1}])));
+    }
+
+    /// `tests/it/attacks/rules.rs` asks real runtimes the same.
+    #[test]
+    fn rules_for_every_type_and_rules_that_are_taken_back() {
+        let deny = json!({"allow": false, "access": "rwm"});
+        let allow = json!({"allow": true, "access": "rwm"});
+        let of = |allow: bool, minor: Value, access: &str| json!({"allow": allow, "type": "c", "major": 195, "minor": minor, "access": access});
+        let (gpu, all) = (of(true, json!(1), "rw"), of(true, Value::Null, "rw"));
+        for any in [
+            json!({"allow": true, "type": "a", "major": 195, "minor": 7, "access": "rwm"}),
+            json!({"allow": true, "type": "a", "access": "r"}),
+            json!({"allow": true, "major": 195, "minor": 7, "access": "m"}),
+        ] {
+            assert!(rules(json!([deny, any])), "{any}");
+        }
+        assert!(!rules(json!([deny, gpu, {"allow": false, "type": "a", "major": 1, "minor": 2, "access": "r"}])));
+        assert!(rules(json!([deny, gpu, of(false, Value::Null, "rw")])), "only the same numbers are taken back");
+        assert!(rules(json!([deny, all, of(false, json!(1), "rw")])), "crun; runc refuses it");
+        assert!(!rules(json!([deny, gpu, of(false, json!(1), "w")])));
+        assert!(!rules(json!([deny, of(true, json!(1), "r"), of(true, Value::Null, "w")])), "no exception has both");
+        assert!(rules(json!([deny, of(true, json!(1), "r"), of(true, json!(1), "w")])));
+        assert!(!rules(json!([allow, of(false, json!(1), "w")])));
+        assert!(rules(json!([allow, of(false, json!(1), "rw"), gpu])));
+        assert!(!rules(json!([allow, of(false, Value::Null, "rw"), gpu])));
     }
 
     #[test]

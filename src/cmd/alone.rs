@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::Context;
-use serde_json::Value;
 
 use crate::cmd::door::{Container, Decision, decide};
 use crate::cmd::failure::Failure;
@@ -23,6 +22,7 @@ use crate::sys::bundle::Document;
 use crate::sys::cgroup::{self, DeviceCgroup};
 use crate::sys::state::State;
 use crate::sys::{configuration, host, rootfs, trusted};
+use crate::unambiguous;
 
 /// Which doors can do what this one cannot.
 const OTHER_DOORS: &str = "use cudaview-runtime as the runtime (docker run --runtime cudaview, podman --runtime), \
@@ -36,7 +36,7 @@ pub fn run(arguments: &Arguments, state: &State, deadline: Instant) -> Result<Op
     let config = configuration::load().map_err(|error| Failure::new(Exit::Configuration, error))?;
     let requests = requests(arguments)?;
     let (bundle, document) = find_bundle(state)?;
-    let value: Value = serde_json::from_slice(&document.bytes)
+    let value = unambiguous::parse(&document.bytes)
         .with_context(|| format!("failed to parse {:?}", document.path()))
         .map_err(|error| Failure::new(Exit::BadInput, error))?;
     let spec = Spec::new(&value).map_err(|error| Failure::new(Exit::BadInput, error))?;

@@ -91,6 +91,10 @@ pub fn decide(container: &Container<'_>, config: &Config) -> Result<Decision, Fa
         control_nodes: &control_nodes,
     };
     let edits = edits(&decided, &situation, &inventory, spec, &host, &places);
+    if edits.hook.is_some() && root.to_str().is_none() {
+        // The hook is told by an argument in a JSON file, which cannot hold this path.
+        return Err(Failure::text_only(Exit::BadInput, format!("the container's root {root:?} is not UTF-8")));
+    }
     if edits.hook.is_some() && !Path::new(&hook).is_file() {
         let text = format!("cudaview-hook is not installed beside this program: {hook:?} is missing");
         return Err(Failure::text_only(Exit::Configuration, text).hint("install cudaview again"));

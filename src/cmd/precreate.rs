@@ -4,7 +4,6 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::Context;
-use serde_json::Value;
 
 use crate::cmd::door::{Container, decide};
 use crate::cmd::failure::Failure;
@@ -13,6 +12,7 @@ use crate::edits::apply;
 use crate::exit::Exit;
 use crate::spec::{Spec, has_gpu_sign};
 use crate::sys::{configuration, report, state};
+use crate::unambiguous;
 
 /// What shall be printed: one JSON document. `directory` is where podman started us, in newer versions the bundle.
 ///
@@ -26,7 +26,7 @@ pub fn run(directory: Option<&Path>, deadline: Instant) -> Result<Vec<u8>, Failu
     if !has_gpu_sign(&text) && !config.grant.grants_unasked() {
         return Ok(text);
     }
-    let mut value: Value = serde_json::from_slice(&text)
+    let mut value = unambiguous::parse(&text)
         .context("failed to parse the container's configuration")
         .map_err(|error| Failure::new(Exit::BadInput, error))?;
     let spec = Spec::new(&value).map_err(|error| Failure::new(Exit::BadInput, error))?;

@@ -19,6 +19,7 @@ use crate::spec::{Spec, check_env, has_gpu_sign, last_var};
 use crate::sys::bundle::{Document, DocumentError};
 use crate::sys::report::{Channel, DebugLog, failure};
 use crate::sys::{configuration, runtime, runtime_state};
+use crate::unambiguous;
 
 /// How often an edit starts again when somebody else changed the file meanwhile.
 const ATTEMPTS: usize = 3;
@@ -66,14 +67,19 @@ fn prepare(invocation: &Invocation) -> Result<Ready, Failure> {
             .hint(format!("set low_level_runtime in {}", configuration::path().display()))
     })?;
     let edited = match &invocation.command {
-        Command::Create { bundle } => match create(invocation, bundle.as_deref(), &low_level, &config) {
-            // Who only observes must not be in the way of a container either.
-            Err(failed) if config.mode == Mode::Observe => {
-                log::warn!("observed only: {}", failed.text());
-                None
+        Command::Create { bundle, config: file } => {
+            let bundle = absolute(bundle.as_deref().unwrap_or(Path::new(".")))?;
+            // crun takes it as a path from where it was started, not from the bundle.
+            let file = file.as_deref().map_or_else(|| Ok(bundle.join("config.json")), absolute)?;
+            match create(invocation, &bundle, &file, &low_level, &config) {
+                // Who only observes must not be in the way of a container either.
+                Err(failed) if config.mode == Mode::Observe => {
+                    log::warn!("observed only: {}", failed.text());
+                    None
+                }
+                done => done?,
             }
-            done => done?,
-        },
+        }
         Command::Exec { process: Some(process) } => exec(invocation, process, &config)?,
         Command::Update { resources: Some(resources) } => update(invocation, resources)?,
         Command::Exec { process: None } | Command::Update { resources: None } | Command::Other => None,
@@ -81,15 +87,19 @@ fn prepare(invocation: &Invocation) -> Result<Ready, Failure> {
     Ok(Ready { low_level, edited })
 }
 
+fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    std::path::absolute(path).map_err(|error| Failure::new(Exit::BadInput, error))
+}
+
 fn create(
     invocation: &Invocation,
-    bundle: Option<&Path>,
+    bundle: &Path,
+    file: &Path,
     low_level: &Path,
     config: &Config,
 ) -> Result<Option<Document>, Failure> {
-    let bundle = std::path::absolute(bundle.unwrap_or(Path::new("."))).map_err(|e| Failure::new(Exit::BadInput, e))?;
     for attempt in 1.. {
-        let document = match Document::read(&bundle.join("config.json")) {
+        let document = match Document::read(file) {
             Ok(document) => document,
             // Not a bundle: the runtime says so better.
             Err(DocumentError::System { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
@@ -100,7 +110,7 @@ fn create(
         if !has_gpu_sign(&document.bytes) && !config.grant.grants_unasked() {
             return Ok(None);
         }
-        match edit_config(invocation, &bundle, low_level, config, &document)? {
+        match edit_config(invocation, bundle, low_level, config, &document)? {
             None => return Ok(None),
             Some(content) => match document.replace(&content) {
                 Ok(()) => return Ok(Some(document)),
@@ -154,7 +164,7 @@ fn edit_config(
 }
 
 fn parse(document: &Document) -> Result<Value, Failure> {
-    serde_json::from_slice(&document.bytes)
+    unambiguous::parse(&document.bytes)
         .with_context(|| format!("failed to parse {:?}", document.path()))
         .map_err(|error| Failure::new(Exit::BadInput, error))
 }

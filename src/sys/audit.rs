@@ -41,6 +41,8 @@ fn file(path: &Path, line: &str) -> std::io::Result<()> {
     }
     // A record names images and GPUs, nothing secret; it is still only its operator's business.
     let mut options = std::fs::OpenOptions::new();
-    let mut file = options.append(true).create(true).mode(0o640).custom_flags(libc::O_NOFOLLOW).open(path)?;
+    // A FIFO that nobody reads must not keep a container from starting.
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+    let mut file = options.append(true).create(true).mode(0o640).custom_flags(flags).open(path)?;
     file.write_all(format!("{line}\n").as_bytes())
 }

@@ -50,7 +50,9 @@ pub fn append(channel: &Channel<'_>, level: &str, text: &str) {
     } else {
         format!("time=\"{}\" level={level} msg={text:?}", now())
     };
-    let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
+    // A FIFO that nobody reads must not keep us from ending.
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let file = std::fs::OpenOptions::new().append(true).create(true).custom_flags(flags).open(path);
     // One write, so that lines of several writers do not mix. There is no other place to tell that it failed.
     let _ = file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
 }

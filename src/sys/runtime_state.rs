@@ -23,11 +23,16 @@ pub fn record(invocation: &Invocation, process: Option<&Path>) -> Option<Record>
 
 /// Docker and containerd put `--log` into the bundle, podman the process file two levels below it; where neither
 /// holds, the low-level runtime's own state tells.
+///
+/// Those two are guesses, and engines have folders for such files that others write to (`/tmp`), a container with a
+/// mount of the host's among them. So a guess must name the container; bundles of engines do.
 fn candidates(invocation: &Invocation, process: Option<&Path>) -> Vec<PathBuf> {
-    let mut bundles = Vec::new();
-    bundles.extend(invocation.log.as_deref().and_then(Path::parent).map(Path::to_owned));
-    bundles.extend(process.and_then(Path::parent).and_then(Path::parent).map(Path::to_owned));
-    let Some(id) = invocation.id.as_deref().filter(|id| is_plain(id)) else { return bundles };
+    let Some(id) = invocation.id.as_deref().filter(|id| is_plain(id)) else { return Vec::new() };
+    let of_log = invocation.log.as_deref().and_then(Path::parent);
+    let of_process = process.and_then(Path::parent).and_then(Path::parent);
+    let names_container = |folder: &&Path| folder.components().any(|part| part.as_os_str() == id);
+    let mut bundles: Vec<PathBuf> =
+        of_log.into_iter().chain(of_process).filter(names_container).map(Path::to_owned).collect();
     let roots: Vec<&Path> = match &invocation.root {
         Some(root) => vec![root],
         None => ROOTS.iter().map(Path::new).collect(),

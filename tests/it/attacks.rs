@@ -1,0 +1,9 @@
+//! Attacks and faults: whoever wrote the image, whoever types odd command lines, and a system that fails half-way.
+
+mod command_line;
+mod exec;
+mod faults;
+mod files;
+mod helper;
+mod rules;
+mod sizes;
