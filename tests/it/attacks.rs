@@ -5,5 +5,6 @@ mod exec;
 mod faults;
 mod files;
 mod helper;
+mod nvidia;
 mod rules;
 mod sizes;
