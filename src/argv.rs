@@ -190,10 +190,13 @@ impl<'a> Words<'a> {
             let value = value.or_else(|| whole.and_then(|_| self.next()));
             return Some(OptionWord { name: whole.map_or(name, |known| known.as_bytes()), value });
         }
-        match with_value.iter().find(|known| known.as_bytes() == &word[1..2]) {
-            Some(letter) => Some(OptionWord { name: letter.as_bytes(), value: Some(OsStr::from_bytes(&word[2..])) }),
-            None => Some(OptionWord { name, value }),
-        }
+        // Letters without a value, of run and exec, may stand before one that has one.
+        let letters =
+            word[1..].iter().position(|letter| !matches!(letter, b'd' | b't')).map_or(&[][..], |at| &word[1 + at..]);
+        let letter = letters.get(..1).and_then(|letter| with_value.iter().find(|known| known.as_bytes() == letter));
+        let Some(letter) = letter else { return Some(OptionWord { name, value }) };
+        let glued = Some(OsStr::from_bytes(&letters[1..])).filter(|glued| !glued.is_empty());
+        Some(OptionWord { name: letter.as_bytes(), value: glued.or_else(|| self.next()) })
     }
 
     /// Reads all of a subcommand that takes one argument, the container's id, and gives it.
@@ -313,6 +316,8 @@ mod tests {
             "create --bund /b c",
             "create --b=/b c",
             "run -b/b c",
+            "run -db/b c",
+            "run -db /b c",
             "--log-f json --cgroup-m cgroupfs run -b /b c",
         ] {
             let read = read(line);

@@ -166,7 +166,9 @@ fn verified(wanted: &[DeviceNode], control: &[DeviceNode], spec: Spec<'_>, host:
         if there.is_empty() && wanted.contains(node) {
             nodes.push(node.clone());
         }
-        nodes.extend(there.into_iter().filter(|node| node.path.starts_with("/dev/")).cloned());
+        // The hook takes plain paths only; what an operator wrote otherwise, the runtime makes or fails to make.
+        let is_plain = |node: &&DeviceNode| node.to_string().parse::<DeviceNode>().is_ok();
+        nodes.extend(there.into_iter().filter(is_plain).cloned());
     }
     nodes.sort_unstable();
     nodes.dedup();

@@ -147,8 +147,7 @@ fn without_grant(inventory: &Inventory, situation: &Situation, grant: Grant, wit
     let mut emitted = situation.current.clone();
     let mut findings = grant.findings.clone();
     if !grant.refused {
-        let asks = |value: &String| !matches!(value.as_str(), "" | "void" | "none");
-        if situation.injector_follows && emitted.nvidia_visible_devices.as_ref().is_some_and(asks) {
+        if situation.injector_follows && asks_injector(situation, &emitted) {
             emitted.nvidia_visible_devices = Some("void".to_owned());
         }
         findings.extend(nothing_granted(situation));
@@ -156,6 +155,12 @@ fn without_grant(inventory: &Inventory, situation: &Situation, grant: Grant, wit
     }
     let visible = Vec::new();
     Plan { verdict, grant, reconciliation: None, emitted, visible, certain: true, without, findings }
+}
+
+/// Whether NVIDIA's injector would put GPUs into a container with these variables.
+fn asks_injector(situation: &Situation, variables: &Variables) -> bool {
+    let asks = |value: &String| !matches!(value.as_str(), "" | "void" | "none");
+    variables.nvidia_visible_devices.as_ref().map_or(situation.unset_is_all, asks)
 }
 
 fn nothing_granted(situation: &Situation) -> Option<Finding> {
@@ -262,7 +267,10 @@ fn emitted(
     };
     let hidden = decided.view == View::Hidden;
     let was_set = original.nvidia_visible_devices.as_deref().is_some_and(|value| value != "void");
-    if situation.injection == Injection::Nvidia || (was_set && !hidden) {
+    // Whoever injects after us, whatever else was decided: it must not be left to an image's `all`.
+    let follows = situation.runtime_injects || (situation.injection == Injection::Engine && situation.injector_follows);
+    let follows = follows && asks_injector(situation, original);
+    if situation.injection == Injection::Nvidia || follows || (was_set && !hidden) {
         let uuids: Vec<&str> = decided.kept.iter().map(|device| inventory.uuid(*device)).collect();
         out.nvidia_visible_devices = Some(uuids.join(","));
     }

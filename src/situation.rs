@@ -54,6 +54,10 @@ pub struct Situation {
     pub injection: Injection,
     /// NVIDIA's hook or runtime runs after us, whether or not we want it to.
     pub injector_follows: bool,
+    /// It is NVIDIA's runtime, whose work no edit of ours takes away.
+    pub runtime_injects: bool,
+    /// NVIDIA's injector takes an unset `NVIDIA_VISIBLE_DEVICES` for `all`.
+    pub unset_is_all: bool,
     /// An earlier door has decided for this container, and nothing has changed since.
     pub decided_before: bool,
 }
@@ -75,6 +79,8 @@ impl Situation {
             graphics: false,
             injection: Injection::Native,
             injector_follows: false,
+            runtime_injects: false,
+            unset_is_all: false,
             decided_before: false,
         }
     }
@@ -107,6 +113,10 @@ pub fn from_spec(
     let mut out = Situation { original: current.clone(), current, ..Situation::blank() };
     out.injection = injection(spec, host, config, engine_injected);
     out.injector_follows = host.nvidia_runtime || spec.has_nvidia_hook();
+    out.runtime_injects = host.nvidia_runtime;
+    // An image that its authors call legacy; they look at NVIDIA_REQUIRE_CUDA too, and need not be trusted in that.
+    // NVIDIA Container Toolkit, internal/config/image/cuda_image.go.
+    out.unset_is_all = spec.var("CUDA_VERSION").is_some_and(|version| !version.is_empty());
     add_openable(spec, inventory, host, &mut out);
     add_requests(spec, inventory, facts, config, engine_injected, &nodes, &mut out);
     out.visible_devices_request = match facts.engine {

@@ -71,7 +71,8 @@ pub struct Mount<'a> {
 /// Whether the bytes of a `config.json` show any sign of a GPU. Without one the file is not even parsed.
 ///
 /// A false alarm costs a parse; a miss would cost a container its GPUs, so the signs are broad: the word nvidia
-/// (paths, hooks, variables, CDI), `CUDA_VISIBLE_DEVICES`, and the device major of NVIDIA under any path.
+/// (paths, hooks, variables, CDI), `CUDA_VISIBLE_DEVICES`, `CUDA_VERSION`, for which alone NVIDIA's runtime gives an image
+/// every GPU, and the device major of NVIDIA under any path.
 pub fn has_gpu_sign(config: &[u8]) -> bool {
     // One pass by hand, for a letter of each word that is rare elsewhere. A library's search asks first what the
     // processor can do, and in a virtual machine one CPUID costs more than the whole pass.
@@ -80,7 +81,7 @@ pub fn has_gpu_sign(config: &[u8]) -> bool {
     };
     config.iter().enumerate().any(|(at, letter)| match letter {
         b'v' => is_word(at, 1, b"nvidia"),
-        b'V' => is_word(at, 1, b"NVIDIA") || is_word(at, 5, b"CUDA_VISIBLE"),
+        b'V' => is_word(at, 1, b"NVIDIA") || is_word(at, 5, b"CUDA_VISIBLE") || is_word(at, 5, b"CUDA_VERSION"),
         b'j' => is_word(at, 3, b"\"major\"") && is_nvidia_number(&config[at + 4..]),
         _ => false,
     })

@@ -5,5 +5,7 @@ mod exec;
 mod faults;
 mod files;
 mod helper;
+mod image;
+mod nvidia;
 mod rules;
 mod sizes;
