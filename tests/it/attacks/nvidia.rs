@@ -1,6 +1,7 @@
 //! An image whose requests NVIDIA's own runtime, which runs after us, would take for an operator's.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 
 use serde_json::Value;
 
@@ -14,6 +15,9 @@ fn handed_on(config: &str, mut spec: Value, env: &[&str]) -> Option<String> {
     let runtime = folder.path().join("nvidia-container-runtime");
     write_program(&runtime, b"#!/bin/sh\nexit 0\n");
     let sandbox = Sandbox::new(&format!("low_level_runtime = ['{}']\n{config}", runtime.display()));
+    // Only root can make the driver's control node; any character device does where nothing opens it.
+    fs::create_dir_all(sandbox.path("host/dev")).unwrap();
+    symlink("/dev/null", sandbox.path("host/dev/nvidiactl")).unwrap();
     spec["process"]["env"] = env.into();
     sandbox.write_spec(&spec);
     sandbox.create().ok();
