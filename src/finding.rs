@@ -101,3 +101,13 @@ pub fn quoted(text: &str) -> String {
     let cut: String = text.chars().take(LIMIT).collect();
     format!("{:?}", cut + "…")
 }
+
+/// Several such texts; of many only the first, since a record of them must fit into one message to the journal.
+pub fn listed(texts: &[String]) -> String {
+    const LIMIT: usize = 8;
+    let mut out: Vec<String> = texts.iter().take(LIMIT).map(|text| quoted(text)).collect();
+    if texts.len() > LIMIT {
+        out.push(format!("and {} more", texts.len() - LIMIT));
+    }
+    out.join(", ")
+}

@@ -3,7 +3,7 @@
 //! The environment may narrow or reorder a grant. It never widens one.
 
 use crate::config::{Base, BaseWord, Config, ImageRequest, UnknownRequest};
-use crate::finding::{Code, Finding, Severity, quoted};
+use crate::finding::{Code, Finding, Severity, listed, quoted};
 use crate::inventory::{Device, Inventory};
 use crate::provenance::Provenance;
 use crate::request::{DeviceRequest, Selection, Source, parse_visible_devices};
@@ -150,14 +150,13 @@ impl Grant {
 }
 
 fn refuse_unknown(inventory: &Inventory, unknown: &[String], out: &mut Grant) {
-    let names: Vec<String> = unknown.iter().map(|name| quoted(name)).collect();
     let host = match inventory.gpus.as_slice() {
         [] => "this host has no GPU that cudaview can see".to_owned(),
         [only] => format!("this host has one GPU, {}", only.index),
         [first, .., last] => format!("this host has GPUs {} to {}", first.index, last.index),
     };
     out.devices.clear();
-    let which = if names.is_empty() { String::new() } else { format!("no such GPU: {}; ", names.join(", ")) };
+    let which = if unknown.is_empty() { String::new() } else { format!("no such GPU: {}; ", listed(unknown)) };
     out.refuse(Code::UnknownDevice, format!("{which}{host}"), "cudaview inventory lists the GPUs and their names");
 }
 

@@ -171,7 +171,7 @@ fn nothing_granted(situation: &Situation) -> Option<Finding> {
     }
     let message = format!("CUDA_VISIBLE_DEVICES={} is set, but the container was given no GPU", quoted(text));
     let names = text.trim().trim_matches(['"', '\'']);
-    let hint = if names.bytes().all(|b| b.is_ascii_digit() || b == b',') {
+    let hint = if names.len() <= 40 && names.bytes().all(|b| b.is_ascii_digit() || b == b',') {
         format!("--gpus '\"device={names}\"' gives it host GPU {names}; --gpus all gives it every GPU")
     } else {
         "--gpus all".to_owned()

@@ -4,7 +4,7 @@
 
 use crate::config::{ImageDefault, OnNoMatch, OrderPolicy, Reconcile, WhenUnset};
 use crate::cuda::{self, DeviceOrder, Entry, EntryKind, Meaning, Value};
-use crate::finding::{Code, Finding, Severity, quoted};
+use crate::finding::{Code, Finding, Severity, listed, quoted};
 use crate::inventory::{Device, Inventory};
 use crate::provenance::Provenance;
 
@@ -330,9 +330,11 @@ fn report_list(
         report_ambiguous(question, text, &taken.devices, &other.devices, findings);
     }
     if !taken.lost.is_empty() {
-        let lost: Vec<String> = taken.lost.iter().map(|entry| quoted(entry)).collect();
-        let message =
-            format!("CUDA_VISIBLE_DEVICES={} names more than was granted; left out: {}", quoted(text), lost.join(", "));
+        let message = format!(
+            "CUDA_VISIBLE_DEVICES={} names more than was granted; left out: {}",
+            quoted(text),
+            listed(&taken.lost)
+        );
         let hint = "grant more with --gpus, or leave those entries out";
         findings.push(Finding::new(Code::OverrideExceedsGrant, Severity::Warning, message, hint));
     }

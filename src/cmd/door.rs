@@ -165,8 +165,9 @@ impl Decision {
             "kept": hosts(self.plan.kept()),
             "visible": hosts(&self.plan.visible),
             "provenance": self.situation.provenance,
-            "before": self.situation.original,
-            "after": self.plan.emitted,
+            // An image must not make the record too long for the journal.
+            "before": self.situation.original.clone().marked(),
+            "after": self.plan.emitted.clone().marked(),
             "findings": self.plan.findings,
         })
     }

@@ -3,7 +3,7 @@
 use super::words::{all_of, typed};
 use super::{Style, Subject, refusal};
 use crate::cuda::{EntryKind, Meaning, Value};
-use crate::finding::quoted;
+use crate::finding::{listed, quoted};
 use crate::inventory::{Device, list};
 use crate::plan::Verdict;
 use crate::provenance::Provenance;
@@ -49,8 +49,7 @@ fn granted(subject: &Subject<'_>, request: &DeviceRequest) -> Row {
         text = format!("is a count: it {text}");
     }
     if !resolved.unknown.is_empty() {
-        let unknown: Vec<String> = resolved.unknown.iter().map(|name| quoted(name)).collect();
-        text = format!("asks for {}, which this host does not have", list(&unknown));
+        text = format!("asks for {}, which this host does not have", listed(&resolved.unknown));
     }
     (label, vec![text])
 }
@@ -158,8 +157,7 @@ fn meaning(subject: &Subject<'_>, text: &str) -> Vec<String> {
             let View::Devices(devices) = &decided.view else { return Vec::new() };
             let mut out = read_as(subject, text, *reading, devices, other);
             if !lost.is_empty() {
-                let lost: Vec<String> = lost.iter().map(|entry| quoted(entry)).collect();
-                out.push(format!("(left out: {})", lost.join(", ")));
+                out.push(format!("(left out: {})", listed(lost)));
             }
             out
         }

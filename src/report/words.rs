@@ -1,5 +1,6 @@
 //! Words for devices, selections and numbers: the same ones in every report.
 
+use crate::finding::quoted;
 use crate::inventory::{Device, Inventory, noun};
 use crate::request::{DeviceRequest, Selection, Source};
 
@@ -23,8 +24,12 @@ pub(super) fn typed(inventory: &Inventory, request: &DeviceRequest) -> String {
             .collect::<Vec<_>>()
             .join(" "),
         Source::VolumeMounts => "the device plugin".to_owned(),
-        Source::User => format!("-e NVIDIA_VISIBLE_DEVICES=\"{}\"", names(inventory, &request.selection).join(",")),
-        Source::Image => format!("image NVIDIA_VISIBLE_DEVICES=\"{}\"", names(inventory, &request.selection).join(",")),
+        Source::User => {
+            format!("-e NVIDIA_VISIBLE_DEVICES={}", quoted(&names(inventory, &request.selection).join(",")))
+        }
+        Source::Image => {
+            format!("image NVIDIA_VISIBLE_DEVICES={}", quoted(&names(inventory, &request.selection).join(",")))
+        }
         Source::Policy => "the policy".to_owned(),
         Source::Record => "an earlier decision".to_owned(),
     }

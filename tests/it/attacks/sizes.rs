@@ -74,6 +74,29 @@ fn long_values_take_no_time() {
     }
 }
 
+/// A message to the journal has some 200 KiB (`SO_SNDBUF`); an image must not get out of the audit by being loud.
+#[test]
+fn an_audit_record_stays_short() {
+    let long = |start: &str| format!("{start}{}", "9,".repeat(60_000));
+    let all =
+        ["CUDA_VISIBLE_DEVICES=1,", "NVIDIA_VISIBLE_DEVICES=", "CUDA_DEVICE_ORDER=", "CUDAVIEW_HOST_GPUS="].map(long);
+    let all = all.each_ref().map(String::as_str);
+    let mut plain = gpu_spec(&all);
+    plain["linux"]["devices"] = json!([]);
+    for (config, spec, code) in [
+        ("", gpu_spec(&all), 0),
+        ("[grant]\nunknown_request = \"user\"\n", plain.clone(), 3),
+        ("[grant]\nimage_request = \"honour\"\nunknown_request = \"image\"\n", plain, 3),
+    ] {
+        let sandbox = Sandbox::new(config);
+        sandbox.write_spec(&spec);
+        let ran = sandbox.create().failed_with(code);
+        let record = std::fs::read_to_string(sandbox.path("audit.jsonl")).unwrap();
+        assert!(record.lines().count() == 1 && record.len() < 64 << 10, "{}", record.len());
+        assert!(ran.stderr.len() < 4 << 10, "{}", ran.stderr.len());
+    }
+}
+
 /// The record of what the variables were travels in a hook's argument: too long, and no container of this image starts.
 #[test]
 #[ignore = "needs root and engines: sudo tests/run"]
