@@ -100,3 +100,14 @@ pub fn quoted(text: &str) -> String {
     let cut: String = text.chars().take(LIMIT).collect();
     format!("{:?}", cut + "…")
 }
+
+/// Somebody else's texts, each as [`quoted`]; of a long list its beginning.
+pub fn quoted_list(texts: &[String]) -> String {
+    const MOST: usize = 8;
+    let shown: Vec<String> = texts.iter().take(MOST).map(|text| quoted(text)).collect();
+    let shown = shown.join(", ");
+    match texts.len().saturating_sub(MOST) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}

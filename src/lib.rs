@@ -19,6 +19,7 @@ pub mod record;
 pub mod report;
 pub mod request;
 pub mod situation;
+pub mod spelling;
 pub mod spec;
 #[allow(clippy::disallowed_methods, reason = "the hands touch the system")]
 pub mod sys;

@@ -4,7 +4,7 @@
 
 use crate::config::{ImageDefault, OnNoMatch, OrderPolicy, Reconcile, WhenUnset};
 use crate::cuda::{self, DeviceOrder, Entry, EntryKind, Meaning, Value};
-use crate::finding::{Code, Finding, Severity, quoted};
+use crate::finding::{Code, Finding, Severity, quoted, quoted_list};
 use crate::inventory::{Device, Inventory};
 use crate::provenance::Provenance;
 
@@ -341,9 +341,8 @@ fn report_list(
         findings.push(Finding::new(Code::AmbiguousIndex, Severity::Warning, message, hint));
     }
     if !taken.lost.is_empty() {
-        let lost: Vec<String> = taken.lost.iter().map(|entry| quoted(entry)).collect();
-        let message =
-            format!("CUDA_VISIBLE_DEVICES={} names more than was granted; left out: {}", quoted(text), lost.join(", "));
+        let lost = quoted_list(&taken.lost);
+        let message = format!("CUDA_VISIBLE_DEVICES={} names more than was granted; left out: {lost}", quoted(text));
         let hint = "grant more with --gpus, or leave those entries out";
         findings.push(Finding::new(Code::OverrideExceedsGrant, Severity::Warning, message, hint));
     }
