@@ -19,8 +19,8 @@ pub mod record;
 pub mod report;
 pub mod request;
 pub mod situation;
-pub mod spelling;
 pub mod spec;
+pub mod spelling;
 #[allow(clippy::disallowed_methods, reason = "the hands touch the system")]
 pub mod sys;
 pub mod whatif;
