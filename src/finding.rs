@@ -65,7 +65,7 @@ codes! {
     NothingGranted "nothing-granted" "CUDA_VISIBLE_DEVICES is set, but the container was given no GPU",
     UnknownDevice "unknown-device" "the selection names a GPU that this host does not have",
     RequestUnreadable "request-unreadable" "the engine's record of the GPU request must exist and cannot be read",
-    Withheld "withheld" "granted GPUs that the value leaves out lost their nodes, so that nvidia-smi and CUDA agree",
+    Withheld "withheld" "granted GPUs that the value leaves out, or [limit] withholds, lost their nodes, so that nvidia-smi and CUDA agree",
     CannotNarrow "cannot-narrow" "the container can open more GPUs than it was given",
     OneMigDevice "one-mig-device" "several devices are chosen, and with this driver a process sees one MIG device only",
     DeviceOrderChanged "device-order-changed" "with CUDA_DEVICE_ORDER=PCI_BUS_ID cuda:0 may be another card than before",
@@ -102,12 +102,13 @@ pub fn quoted(text: &str) -> String {
     format!("{:?}", cut + "…")
 }
 
-/// Several such texts; of many only the first, since a record of them must fit into one message to the journal.
-pub fn listed(texts: &[String]) -> String {
-    const LIMIT: usize = 8;
-    let mut out: Vec<String> = texts.iter().take(LIMIT).map(|text| quoted(text)).collect();
-    if texts.len() > LIMIT {
-        out.push(format!("and {} more", texts.len() - LIMIT));
+/// Somebody else's texts, each as [`quoted`]; of a long list its beginning.
+pub fn quoted_list(texts: &[String]) -> String {
+    const MOST: usize = 8;
+    let shown: Vec<String> = texts.iter().take(MOST).map(|text| quoted(text)).collect();
+    let shown = shown.join(", ");
+    match texts.len().saturating_sub(MOST) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
     }
-    out.join(", ")
 }

@@ -3,10 +3,11 @@
 //! The environment may narrow or reorder a grant. It never widens one.
 
 use crate::config::{Base, BaseWord, Config, ImageRequest, UnknownRequest};
-use crate::finding::{Code, Finding, Severity, listed, quoted};
+use crate::finding::{Code, Finding, Severity, quoted, quoted_list};
 use crate::inventory::{Device, Inventory};
 use crate::provenance::Provenance;
 use crate::request::{DeviceRequest, Selection, Source, parse_visible_devices};
+use crate::spelling;
 
 /// What was asked for, and how well it is proven.
 #[derive(Clone, Debug)]
@@ -156,8 +157,33 @@ fn refuse_unknown(inventory: &Inventory, unknown: &[String], out: &mut Grant) {
         [first, .., last] => format!("this host has GPUs {} to {}", first.index, last.index),
     };
     out.devices.clear();
-    let which = if unknown.is_empty() { String::new() } else { format!("no such GPU: {}; ", listed(unknown)) };
-    out.refuse(Code::UnknownDevice, format!("{which}{host}"), "cudaview inventory lists the GPUs and their names");
+    let which = if unknown.is_empty() { String::new() } else { format!("no such GPU: {}; ", quoted_list(unknown)) };
+    let message = match too_many(inventory, &out.requests) {
+        Some(most) => format!("--gpus asks for {most} GPUs; this host has {}", inventory.gpus.len()),
+        None => format!("{which}{host}"),
+    };
+    let list = out.requests.iter().find_map(|request| list_meant(inventory, request));
+    let hint = list.unwrap_or_else(|| "cudaview inventory lists the GPUs and their names".to_owned());
+    out.refuse(Code::UnknownDevice, message, &hint);
+}
+
+/// A count of more GPUs than there are.
+fn too_many(inventory: &Inventory, requests: &[DeviceRequest]) -> Option<u32> {
+    let counts = requests.iter().filter_map(|request| match request.selection {
+        Selection::Count(count) => Some(count),
+        _ => None,
+    });
+    let has_fewer = |count: &u32| usize::try_from(*count).map_or(true, |count| count > inventory.gpus.len());
+    counts.max().filter(has_fewer).filter(|count| *count > 1 && !inventory.gpus.is_empty())
+}
+
+/// What to type where `1-3`, `1;3` or `1 3` stands in place of a list that engines read.
+fn list_meant(inventory: &Inventory, request: &DeviceRequest) -> Option<String> {
+    let Selection::Names(names) = &request.selection else { return None };
+    let numbers = spelling::numbers(&names.join(","))?;
+    let is_plain = names.iter().all(|name| name.bytes().all(|b| b.is_ascii_digit()));
+    let has_all = numbers.iter().all(|number| inventory.position_of_index(*number).is_some());
+    (!is_plain && has_all).then(|| spelling::flags(Some(request.source), &numbers))
 }
 
 /// `[limit]` cuts last, whoever asked. Who asked and is left with nothing is refused: a container that falls back to

@@ -20,6 +20,7 @@ pub mod report;
 pub mod request;
 pub mod situation;
 pub mod spec;
+pub mod spelling;
 #[allow(clippy::disallowed_methods, reason = "the hands touch the system")]
 pub mod sys;
 pub mod unambiguous;

@@ -4,7 +4,7 @@
 
 use crate::config::{ImageDefault, OnNoMatch, OrderPolicy, Reconcile, WhenUnset};
 use crate::cuda::{self, DeviceOrder, Entry, EntryKind, Meaning, Value};
-use crate::finding::{Code, Finding, Severity, listed, quoted};
+use crate::finding::{Code, Finding, Severity, quoted, quoted_list};
 use crate::inventory::{Device, Inventory};
 use crate::provenance::Provenance;
 
@@ -330,11 +330,8 @@ fn report_list(
         report_ambiguous(question, text, &taken.devices, &other.devices, findings);
     }
     if !taken.lost.is_empty() {
-        let message = format!(
-            "CUDA_VISIBLE_DEVICES={} names more than was granted; left out: {}",
-            quoted(text),
-            listed(&taken.lost)
-        );
+        let lost = quoted_list(&taken.lost);
+        let message = format!("CUDA_VISIBLE_DEVICES={} names more than was granted; left out: {lost}", quoted(text));
         let hint = "grant more with --gpus, or leave those entries out";
         findings.push(Finding::new(Code::OverrideExceedsGrant, Severity::Warning, message, hint));
     }

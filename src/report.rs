@@ -37,6 +37,17 @@ pub struct ImageEnv {
     pub nvidia_visible_devices: Option<String>,
 }
 
+/// Where the facts come from, and so what a report may say that somebody typed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// The flags themselves.
+    Flags,
+    /// A `config.json`, and nothing of the engine.
+    Bundle,
+    /// A container that is being created or was: the engine's files where there are any.
+    Engine,
+}
+
 /// What a report is about.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
@@ -54,6 +65,10 @@ pub struct Subject<'a> {
     pub name: Option<&'a str>,
     /// It has happened; otherwise it is a what-if.
     pub done: bool,
+    /// Where its facts come from.
+    pub told: Told,
+    /// The configuration says to write down, and to do nothing.
+    pub observe: bool,
     /// Why the origin of a value is not known, where it is not: `looked at …`.
     pub origin_unknown: &'a str,
 }

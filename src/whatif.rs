@@ -28,6 +28,44 @@ pub struct WhatIf {
     pub default_runtime: bool,
 }
 
+/// A line of an `--env-file` that Docker does not take.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidEnvFile {
+    /// `=V`.
+    #[error("line {0}: no name before \"=\"")]
+    NoName(usize),
+    /// `K K=V`.
+    #[error("line {0}: white space in the name {1:?}")]
+    WhiteSpace(usize, String),
+}
+
+/// Reads an `--env-file` as the docker command does: lines `K=V` with the value as it stands, quotes included, and
+/// comments. A bare `K` takes its value from the shell there; here it is left out.
+///
+/// # Errors
+/// [`InvalidEnvFile`] for what Docker refuses.
+// docker/cli pkg/kvfile/kvfile.go
+pub fn parse_env_file(text: &str) -> Result<Vec<String>, InvalidEnvFile> {
+    let mut out = Vec::new();
+    for (position, line) in text.trim_start_matches('\u{feff}').lines().enumerate() {
+        let line = line.trim_start();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let (name, has_value) = line.split_once('=').map_or((line, false), |(name, _)| (name, true));
+        if name.is_empty() {
+            return Err(InvalidEnvFile::NoName(position + 1));
+        }
+        if name.contains(char::is_whitespace) {
+            return Err(InvalidEnvFile::WhiteSpace(position + 1, name.to_owned()));
+        }
+        if has_value {
+            out.push(line.to_owned());
+        }
+    }
+    Ok(out)
+}
+
 /// The last entry for a name: `Some(None)` is a bare name.
 pub fn last<'a>(entries: &'a [String], name: &str) -> Option<Option<&'a str>> {
     entries.iter().rev().find_map(|entry| match entry.split_once('=') {
@@ -170,6 +208,14 @@ mod tests {
         assert_eq!(what_if.variable("C"), (Some("7"), Provenance::Unknown));
         assert_eq!(what_if.variable("D"), (Some("6"), Provenance::Image));
         assert_eq!(what_if.variable("E"), (None, Provenance::Unset));
+    }
+
+    #[test]
+    fn an_env_file_is_taken_as_it_stands() {
+        let text = "\u{feff}# GPUs\r\n\n  A=\"0\" \nB\nC=\nD=1=2\r\n";
+        assert_eq!(parse_env_file(text), Ok(entries(&["A=\"0\" ", "C=", "D=1=2"])));
+        assert_eq!(parse_env_file("A=1\n=2"), Err(InvalidEnvFile::NoName(2)));
+        assert_eq!(parse_env_file("export A=1"), Err(InvalidEnvFile::WhiteSpace(1, "export A".to_owned())));
     }
 
     #[test]

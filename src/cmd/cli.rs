@@ -10,6 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use super::output::{Failure, print, report};
 use super::{demo, explain, inventory, predict};
 use crate::exit::Exit;
+use crate::spelling;
 
 /// What `cudaview` without arguments prints.
 const SCREEN: &str = "\
@@ -24,7 +25,7 @@ Ask with the flags of docker run, before you run it:
   demo       three what-ifs over a server that is not there
 
 Inside a container GPUs are numbered from 0, in the order of the host.
-cudaview help COMMAND
+More: cudaview help COMMAND
 ";
 
 /// Which GPUs does a container's program see, and who decided it
@@ -38,7 +39,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// What the program will see, who decided it, what to type instead
-    #[command(after_help = EXPLAIN_AFTER)]
+    #[command(after_help = EXPLAIN_AFTER, override_usage = EXPLAIN_USAGE)]
     Explain(ExplainArgs),
     /// The GPUs of this host, and their names and numbers
     #[command(after_help = INVENTORY_AFTER)]
@@ -50,6 +51,14 @@ enum Command {
     Demo,
 }
 
+const EXPLAIN_USAGE: &str = "\
+cudaview explain [OPTIONS]
+       cudaview explain CODE";
+
+/// What `explain` takes, for whoever put a whole `docker run` behind it.
+pub(super) const EXPLAIN_TAKES: &str = "explain takes the GPU flags of docker run and podman run (--gpus, --device, \
+                                        -e, --env-file, --privileged); leave the image and the rest out";
+
 const EXPLAIN_AFTER: &str = "\
 Examples:
   cudaview explain --gpus all --image-env CUDA_VISIBLE_DEVICES=0
@@ -57,6 +66,7 @@ Examples:
   cudaview explain --gpus device=1 --exec-env CUDA_VISIBLE_DEVICES=0
   cudaview explain host-index-override
 
+CODE is the name of a finding, as a report shows it; its page is printed.
 It ends with 0 whatever it explains; the verdict stands in the first line.";
 
 const INVENTORY_AFTER: &str = "\
@@ -80,12 +90,13 @@ pub(super) enum Format {
 #[derive(Debug, Args)]
 pub(super) struct ExplainArgs {
     /// Print the page of a finding, such as host-index-override
-    #[arg(value_name = "CODE", conflicts_with_all = ["what_if", "bundle", "exec_env"])]
-    pub(super) code: Option<String>,
+    // A list, so that a command or an image in its place can be told what to leave out.
+    #[arg(value_name = "CODE", hide = true)]
+    pub(super) words: Vec<String>,
     #[command(flatten)]
     pub(super) what_if: WhatIfArgs,
     /// Take the container from DIR/config.json instead
-    #[arg(long, value_name = "DIR", conflicts_with = "what_if")]
+    #[arg(long, value_name = "DIR")]
     pub(super) bundle: Option<PathBuf>,
     /// An entry of docker exec -e; asks about a process that is added
     #[arg(long, value_name = "K=V")]
@@ -101,8 +112,7 @@ pub(super) struct ExplainArgs {
     pub(super) format: Format,
 }
 
-#[derive(Debug, Args)]
-#[group(id = "what_if", multiple = true)]
+#[derive(Debug, PartialEq, Eq, Args)]
 pub(super) struct WhatIfArgs {
     /// As docker run --gpus: all, 2, device=1, '"device=1,3"'
     #[arg(long, value_name = "SPEC", allow_hyphen_values = true)]
@@ -113,6 +123,9 @@ pub(super) struct WhatIfArgs {
     /// As -e; a bare K unsets
     #[arg(short, long, value_name = "K=V")]
     pub(super) env: Vec<String>,
+    /// As docker run --env-file: lines K=V, which count as -e
+    #[arg(long, value_name = "FILE")]
+    pub(super) env_file: Vec<PathBuf>,
     /// An entry of the image's ENV
     #[arg(long, value_name = "K=V")]
     pub(super) image_env: Vec<String>,
@@ -158,9 +171,10 @@ pub(super) struct PredictArgs {
 
 /// Runs the command that the arguments name.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let done = match Cli::try_parse_from(arguments) {
+    let arguments: Vec<OsString> = arguments.collect();
+    let done = match Cli::try_parse_from(&arguments) {
         Ok(cli) => run(cli),
-        Err(error) => wrong_arguments(&error),
+        Err(error) => wrong_arguments(&error, arguments.get(1).is_some_and(|command| command == "explain")),
     };
     let exit = match done {
         Ok(()) => Exit::Done,
@@ -180,7 +194,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
 }
 
 /// clap's answer in the house's form: one line, one hint.
-fn wrong_arguments(error: &clap::Error) -> Result<(), Failure> {
+fn wrong_arguments(error: &clap::Error, of_explain: bool) -> Result<(), Failure> {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         return print(&error.to_string());
     }
@@ -196,6 +210,18 @@ fn wrong_arguments(error: &clap::Error) -> Result<(), Failure> {
         Some(ContextValue::Strings(values)) if !values.is_empty() => Some(format!("one of: {}", values.join(", "))),
         _ => None,
     };
-    let hint = tip.or(possible).unwrap_or_else(|| "cudaview --help, or cudaview help COMMAND".to_owned());
+    let takes = (of_explain && error.kind() == ErrorKind::UnknownArgument && !is_misspelt(error))
+        .then(|| EXPLAIN_TAKES.to_owned());
+    let hint = takes.or(tip).or(possible).unwrap_or_else(|| "cudaview --help, or cudaview help COMMAND".to_owned());
     Err(Failure::new(Exit::Usage, anyhow::anyhow!(message), hint))
+}
+
+/// Whether a flag is but a letter or two away from one that there is.
+fn is_misspelt(error: &clap::Error) -> bool {
+    match (error.get(ContextKind::InvalidArg), error.get(ContextKind::SuggestedArg)) {
+        (Some(ContextValue::String(typed)), Some(ContextValue::String(near))) => {
+            typed.starts_with("--") && spelling::distance(typed, near) <= 2
+        }
+        _ => false,
+    }
 }

@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::exit::Exit;
 use crate::inventory::Inventory;
 use crate::plan::plan;
-use crate::report::{Subject, explain};
+use crate::report::{Subject, Told, explain};
 use crate::request::parse_gpus;
 use crate::whatif::WhatIf;
 
@@ -81,6 +81,8 @@ fn report(what_if: &WhatIf, inventory: &Inventory) -> String {
         image: &image,
         name: None,
         done: false,
+        told: Told::Flags,
+        observe: false,
         origin_unknown: "",
     };
     explain(&subject, style())

@@ -5,29 +5,42 @@ use std::path::Path;
 
 use anyhow::Context;
 
-use super::cli::{ExplainArgs, Format, WhatIfArgs};
+use super::cli::{EXPLAIN_TAKES, ExplainArgs, Format};
+use super::flags::{check_entries, what_if};
 use super::output::{Failure, note, print, print_json, style};
 use crate::config::{Config, Mode};
 use crate::device::DeviceNumber;
 use crate::exit::Exit;
-use crate::finding::Code;
+use crate::finding::{Code, quoted};
 use crate::inventory::Inventory;
 use crate::plan::{ExecPlan, Plan, Verdict, plan, plan_exec};
 use crate::provenance::{Engine, EngineFacts};
-use crate::report::{ImageEnv, Subject, explain, explain_json, page};
-use crate::request::{GpusFlag, InvalidGpus, parse_gpus};
+use crate::report::{ImageEnv, Subject, Told, explain, explain_json, page};
 use crate::situation::{HostFacts, Situation, from_spec};
 use crate::spec::Spec;
+use crate::spelling;
 use crate::sys::{configuration, inventory};
-use crate::whatif::{WhatIf, is_gpu_device};
+use crate::whatif::WhatIf;
 
 /// The largest `config.json` that is read.
 const BUNDLE_LIMIT: u64 = 16 << 20;
 
 pub(super) fn run(arguments: &ExplainArgs) -> Result<(), Failure> {
-    if let Some(name) = &arguments.code {
-        return print_page(name);
+    let about_container = arguments.what_if.is_given() || arguments.bundle.is_some() || !arguments.exec_env.is_empty();
+    match arguments.words.as_slice() {
+        [] => {}
+        [name] if !about_container => return print_page(name, arguments.format),
+        words => {
+            let text = format!("explain takes no image and no command: {}", quoted(&words.join(" ")));
+            return Err(Failure::usage(text, EXPLAIN_TAKES));
+        }
     }
+    if arguments.bundle.is_some() && arguments.what_if.is_given() {
+        let hint =
+            "--bundle takes the whole container from its config.json; leave --gpus, --device, -e and the rest out";
+        return Err(Failure::usage("--bundle cannot be used with flags of docker run", hint));
+    }
+    check_entries("--exec-env", &arguments.exec_env)?;
     let what_if = what_if(&arguments.what_if)?;
     let config = match &arguments.config {
         Some(file) => configuration::load_file(file)?,
@@ -50,10 +63,12 @@ pub(super) fn run(arguments: &ExplainArgs) -> Result<(), Failure> {
         image: &image,
         name: None,
         done: false,
+        told: if arguments.bundle.is_some() { Told::Bundle } else { Told::Flags },
+        observe: config.mode == Mode::Observe,
         origin_unknown,
     };
     if config.mode == Mode::Observe {
-        note("note: mode = \"observe\" in the configuration: it is written down and not done");
+        note("mode = \"observe\" in the configuration: it is written down and not done");
     }
     match arguments.format {
         Format::Json => print_json(&explain_json(&subject)),
@@ -61,43 +76,23 @@ pub(super) fn run(arguments: &ExplainArgs) -> Result<(), Failure> {
     }
 }
 
-fn print_page(name: &str) -> Result<(), Failure> {
-    if let Some(code) = Code::ALL.iter().find(|code| code.name() == name) {
+fn print_page(name: &str, format: Format) -> Result<(), Failure> {
+    if let Some(code) = Code::ALL.iter().find(|code| code.name().eq_ignore_ascii_case(name)) {
+        if format == Format::Json {
+            let hint = format!("cudaview explain {} prints it as text", code.name());
+            return Err(Failure::usage("the page of a finding has no JSON form", hint));
+        }
         return print(&page(*code, style()));
     }
-    let names: Vec<&str> = Code::ALL.iter().map(|code| code.name()).collect();
-    let error = anyhow::anyhow!("no finding is called {name:?}");
-    Err(Failure::new(Exit::Usage, error, format!("one of: {}", names.join(", "))))
-}
-
-/// The flags of `docker run`, as the engine would read them.
-fn what_if(arguments: &WhatIfArgs) -> Result<WhatIf, Failure> {
-    let gpus: Result<Vec<GpusFlag>, Failure> = arguments.gpus.iter().map(|text| gpus_flag(text)).collect();
-    for device in arguments.device.iter().filter(|name| !is_gpu_device(name)) {
-        note(&format!("note: --device {device:?} is no GPU and plays no part"));
+    if matches!(name, "docker" | "podman") {
+        return Err(Failure::usage(format!("explain takes no image and no command: {name:?}"), EXPLAIN_TAKES));
     }
-    Ok(WhatIf {
-        gpus: gpus?,
-        devices: arguments.device.clone(),
-        env: arguments.env.clone(),
-        image_env: arguments.image_env.clone(),
-        unknown_env: arguments.unknown_env.clone(),
-        privileged: arguments.privileged,
-        default_runtime: arguments.default_runtime,
-    })
-}
-
-fn gpus_flag(text: &str) -> Result<GpusFlag, Failure> {
-    parse_gpus(text).map_err(|error| {
-        let hint = match &error {
-            InvalidGpus::CountAndIds => format!("--gpus '\"{text}\"' (the inner quotes must reach Docker)"),
-            InvalidGpus::Count(_) | InvalidGpus::Key(_) | InvalidGpus::Quote => {
-                "--gpus all, --gpus 2, --gpus device=1, --gpus '\"device=1,3\"'".to_owned()
-            }
-        };
-        let error = anyhow::Error::new(error).context(format!("failed to read --gpus {text:?}"));
-        Failure::new(Exit::Usage, error, hint)
-    })
+    let names: Vec<&str> = Code::ALL.iter().map(|code| code.name()).collect();
+    let hint = match spelling::nearest(&name.to_ascii_lowercase(), names.iter().copied()) {
+        Some(near) => format!("did you mean cudaview explain {near}?"),
+        None => format!("one of: {}", names.join(", ")),
+    };
+    Err(Failure::usage(format!("no finding is called {}", quoted(name)), hint))
 }
 
 /// A container as its bundle describes it.
@@ -122,7 +117,7 @@ fn bundle(folder: &Path, inventory: &Inventory, config: &Config) -> Result<Situa
     Ok(from_spec(spec, inventory, &EngineFacts::nothing_known(Engine::Unknown), &host, config))
 }
 
-fn read_limited(path: &Path) -> anyhow::Result<Vec<u8>> {
+pub(super) fn read_limited(path: &Path) -> anyhow::Result<Vec<u8>> {
     let metadata = std::fs::metadata(path)?;
     anyhow::ensure!(metadata.is_file(), "it is no regular file");
     let size = metadata.len();
@@ -144,7 +139,7 @@ fn exec(
     let current = WhatIf::exec_variables(&situation.original, &arguments.exec_env);
     match plan.verdict {
         Verdict::Refused => {
-            note("note: the container is refused, so there is nothing to exec in");
+            note("the container is refused, so there is nothing to exec in");
             None
         }
         Verdict::NotApplicable => Some(ExecPlan {

@@ -6,6 +6,7 @@ mod demo;
 pub mod door;
 mod explain;
 pub mod failure;
+mod flags;
 pub mod hook;
 mod inventory;
 mod output;

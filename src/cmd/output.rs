@@ -1,6 +1,7 @@
 //! What leaves a command: data on stdout, the rest on stderr.
 
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
 
 use crate::exit::Exit;
 use crate::report::Style;
@@ -19,6 +20,11 @@ pub(super) struct Failure {
 }
 
 impl Failure {
+    /// A wrong command line.
+    pub(super) fn usage(text: impl std::fmt::Display, hint: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, anyhow::anyhow!("{text}"), hint)
+    }
+
     /// `hint` may be empty.
     pub(super) fn new(exit: Exit, error: impl Into<anyhow::Error>, hint: impl Into<String>) -> Self {
         Self { exit, error: error.into(), hint: hint.into() }
@@ -47,9 +53,9 @@ pub(super) fn report(failure: &Failure) -> Exit {
     {
         return Exit::Done;
     }
-    note(&format!("cudaview: {:#}", failure.error));
+    say("cudaview", &format!("{:#}", failure.error));
     if !failure.hint.is_empty() {
-        note(&format!("hint: {}", failure.hint));
+        say("hint", &failure.hint);
     }
     failure.exit
 }
@@ -70,16 +76,25 @@ pub(super) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     print(&(text + "\n"))
 }
 
-/// Writes a line to stderr.
-pub(super) fn note(line: &str) {
+/// Writes a note to stderr.
+pub(super) fn note(text: &str) {
+    say("note", text);
+}
+
+fn say(tag: &str, text: &str) {
+    let text = style_of(&io::stderr()).tagged(0, tag, text);
     // There is no third place to complain to.
-    drop(writeln!(io::stderr(), "{line}"));
+    drop(io::stderr().write_all(text.as_bytes()));
 }
 
 /// How text is laid out for whoever reads stdout.
 pub(super) fn style() -> Style {
-    let is_terminal = io::stdout().is_terminal();
-    let size = rustix::termios::tcgetwinsize(io::stdout()).ok().filter(|size| is_terminal && size.ws_col > 0);
+    style_of(&io::stdout())
+}
+
+fn style_of(stream: &(impl IsTerminal + AsFd)) -> Style {
+    let is_terminal = stream.is_terminal();
+    let size = rustix::termios::tcgetwinsize(stream).ok().filter(|size| is_terminal && size.ws_col > 0);
     let columns = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
     // https://no-color.org: set and not empty.
     let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());

@@ -3,7 +3,7 @@
 use super::json::nodes;
 use super::{Style, Subject};
 use crate::finding::quoted;
-use crate::inventory::{Device, Inventory, list};
+use crate::inventory::{Device, Inventory, list, noun};
 use crate::plan::Verdict;
 use crate::record::Variables;
 
@@ -16,9 +16,14 @@ pub(super) fn section(subject: &Subject<'_>, style: Style) -> String {
     if plan.verdict == Verdict::Refused {
         return String::new();
     }
-    let heading = if subject.done { "What changed" } else { "What would change" };
+    let situation = subject.situation;
+    let (heading, before) = match (situation.decided_before, subject.done) {
+        (true, false) => ("What was changed at create", &situation.original),
+        (_, true) => ("What changed", &situation.current),
+        (false, false) => ("What would change", &situation.current),
+    };
     let mut out = format!("{heading}\n");
-    let lines = changed_variables(subject.inventory, &subject.situation.current, &plan.emitted, plan.kept());
+    let lines = changed_variables(subject.inventory, before, &plan.emitted, plan.kept());
     for (name, text) in &lines {
         out.push_str(&style.beside(&format!("  {name}"), COLUMN, std::slice::from_ref(text)));
     }
@@ -90,9 +95,10 @@ pub(super) fn without(subject: &Subject<'_>, style: Style) -> String {
     let seen = &plan.without.visible;
     let mut text = match seen.as_slice() {
         [] => "no GPU: CUDA finds no device".to_owned(),
-        devices if *devices == plan.visible && plan.without.certain => {
-            format!("the same {}", super::words::count(devices))
-        }
+        devices if *devices == plan.visible && plan.without.certain => match devices {
+            [only] => format!("the same {}", noun(std::slice::from_ref(only), "GPU")),
+            several => format!("the same {}", super::words::count(several)),
+        },
         devices => mapping(inventory, devices),
     };
     if !seen.is_empty() && seen.len() < plan.visible.len() {
@@ -120,14 +126,14 @@ pub(super) fn mapping(inventory: &Inventory, devices: &[Device]) -> String {
         [] => "0 GPUs".to_owned(),
         [_] | [_, _] => {
             let pairs = devices.iter().enumerate().map(|(ordinal, device)| {
-                let word = crate::inventory::noun(std::slice::from_ref(device), "host GPU");
+                let word = noun(std::slice::from_ref(device), "host GPU");
                 format!("cuda:{ordinal} is {word} {}", label(device))
             });
             format!("{count}: {}", pairs.collect::<Vec<_>>().join(", "))
         }
         several => {
             let labels: Vec<String> = several.iter().map(label).collect();
-            let word = crate::inventory::noun(several, "host GPU");
+            let word = noun(several, "host GPU");
             format!("{count}: cuda:0 to cuda:{} are {word} {}", several.len() - 1, list(&labels))
         }
     }

@@ -1,7 +1,7 @@
 //! Findings, and what to type instead.
 
 use super::style::Tone;
-use super::words::{all_of, gpus_devices};
+use super::words::{all_of, flags_for};
 use super::{Style, Subject, refusal};
 use crate::finding::{Code, Finding, Severity, quoted};
 use crate::plan::Verdict;
@@ -48,7 +48,7 @@ pub(super) fn plain(finding: &Finding, indent: usize, style: Style) -> String {
     out
 }
 
-fn heading(finding: &Finding, style: Style) -> String {
+pub(super) fn heading(finding: &Finding, style: Style) -> String {
     let tag = match finding.severity {
         Severity::Error => style.paint(Tone::Red, "error"),
         Severity::Warning => style.paint(Tone::Yellow, "warning"),
@@ -116,11 +116,13 @@ fn image_default(subject: &Subject<'_>) -> Vec<String> {
     let mut out = Vec::new();
     let granted = &subject.plan.grant.devices;
     if let [first, _, ..] = granted.as_slice() {
-        let label = subject.inventory.host_label(*first);
-        out.push(match flag(subject) {
-            "--device" => format!("to keep to one GPU, type --device nvidia.com/gpu={label}"),
-            _ => format!("to keep to one GPU, type --gpus {}", gpus_devices(&[label])),
-        });
+        let flags = if first.mig.is_none() {
+            flags_for(subject, &[first.gpu])
+        } else {
+            let source = subject.plan.grant.requests.first().map(|request| request.source);
+            crate::spelling::flags(source, &[subject.inventory.host_label(*first)])
+        };
+        out.push(format!("to keep to one GPU, type {flags}"));
     }
     out.push("image maintainers, delete the ENV: it hides GPUs on other hosts".to_owned());
     out

@@ -2,9 +2,9 @@
 
 use super::changes::{self, changed_variables, mapping};
 use super::json::container_index;
-use super::style::{Tone, cut};
+use super::style::{Tone, USUAL, cut};
 use super::words::count;
-use super::{Style, Subject, hints, said};
+use super::{Style, Subject, hints, refusal, said};
 use crate::finding::quoted;
 use crate::inventory::Device;
 use crate::plan::{ExecPlan, Plan, Verdict};
@@ -29,8 +29,8 @@ pub fn explain(subject: &Subject<'_>, style: Style) -> String {
 /// The answer, as one sentence.
 fn first_line(subject: &Subject<'_>, style: Style) -> String {
     let plan = subject.plan;
-    let verdict = plan.verdict.name();
     let text = match plan.verdict {
+        Verdict::Refused if subject.observe => format!("would be refused: {}", why_refused(subject)),
         Verdict::Refused => format!("no container: {}", why_refused(subject)),
         Verdict::NotApplicable => "no GPU: none is granted".to_owned(),
         Verdict::Consistent | Verdict::Rewritten => seen(subject),
@@ -43,8 +43,19 @@ fn first_line(subject: &Subject<'_>, style: Style) -> String {
         None => text,
     };
     let width = Style { width: style.width + 1, ..style };
-    let lines = width.wrap(0, &format!("{text} ({verdict})"));
+    let lines = width.wrap(0, &format!("{text} ({})", outcome(subject)));
     lines.into_iter().map(|line| style.paint(Tone::Bold, &line) + "\n").collect()
+}
+
+/// The verdict, as it stands in parentheses behind the answer.
+fn outcome(subject: &Subject<'_>) -> &'static str {
+    let verdict = subject.plan.verdict;
+    match (verdict, subject.observe) {
+        (Verdict::Refused, true) => "observe",
+        (Verdict::Rewritten, true) => "would be rewritten: observe",
+        (Verdict::Rewritten, false) if subject.situation.decided_before => "already rewritten at create",
+        _ => verdict.name(),
+    }
 }
 
 /// Why there is no container, in a few words.
@@ -85,7 +96,7 @@ struct Row {
     program: String,
 }
 
-/// Everything in the table but the name, with the two columns before it.
+/// Everything in the table but name and UUID, with the two columns before the name.
 const FIXED: usize = 2 + 4 + 2 + 2 + 2 + 7 + 2 + 6 + 2 + 7;
 
 fn table(subject: &Subject<'_>, style: Style) -> String {
@@ -94,11 +105,14 @@ fn table(subject: &Subject<'_>, style: Style) -> String {
         rows.iter().map(|row| get(row).chars().count()).chain([least]).max().unwrap_or(least)
     };
     let uuid = widest(|row| &row.uuid, 4);
-    let room = style.width.saturating_sub(FIXED + uuid).max(12);
-    let name = widest(|row| &row.name, 4).min(room);
+    let room = style.width.saturating_sub(FIXED + uuid);
+    let whole = widest(|row| &row.name, 4);
+    let name = whole.min(room.max(12));
+    let (has_name, has_uuid) = (style.width >= USUAL || whole <= room, FIXED - 2 + uuid <= style.width);
     let line = |host: &str, title: &str, id: &str, granted: &str, inside: &str, program: &str| {
-        let title = cut(title, name);
-        format!("  {host:4}  {title:name$}  {id:uuid$}  {granted:7}  {inside:6}  {program}")
+        let title = if has_name { format!("{:name$}  ", cut(title, name)) } else { String::new() };
+        let id = if has_uuid { format!("{id:uuid$}  ") } else { String::new() };
+        format!("  {host:4}  {title}{id}{granted:7}  {inside:6}  {program}")
     };
     let mut out = line("HOST", "NAME", "UUID", "GRANTED", "INSIDE", "PROGRAM") + "\n";
     for row in &rows {
@@ -114,7 +128,8 @@ fn table(subject: &Subject<'_>, style: Style) -> String {
         out.push('\n');
     }
     if explains_columns(subject.plan) {
-        out.push_str("  HOST, INSIDE: the number in nvidia-smi there. PROGRAM: what CUDA calls it.\n");
+        let text = "HOST, INSIDE: the number in nvidia-smi there. PROGRAM: what CUDA calls it.";
+        out.extend(style.wrap(2, text).iter().map(|line| format!("  {line}\n")));
     }
     out
 }
@@ -201,11 +216,17 @@ fn exec_section(subject: &Subject<'_>, exec: &ExecPlan, style: Style) -> String 
         out.push_str(&format!("  {line}\n"));
     }
     if exec.verdict == Verdict::Refused {
-        out.push_str(&format!("  the container has {}\n", inventory.host_names(plan.kept())));
-    } else {
-        for (name, text) in changed_variables(inventory, &exec.current, &exec.emitted, plan.kept()) {
-            out.push_str(&style.beside(&format!("  {name}"), 26, &[text]));
+        let has = |index: u32| inventory.position_of_index(index).is_some();
+        let (fact, hints) = refusal::exec_advice(value.unwrap_or_default(), inventory, plan.kept(), has);
+        out.extend(style.wrap(2, &fact).iter().map(|line| format!("  {line}\n")));
+        for finding in &exec.findings {
+            out.push_str(&format!("  {}", hints::heading(finding, style)));
         }
+        out.extend(hints.iter().map(|hint| style.tagged(4, "hint", hint)));
+        return out;
+    }
+    for (name, text) in changed_variables(inventory, &exec.current, &exec.emitted, plan.kept()) {
+        out.push_str(&style.beside(&format!("  {name}"), 26, &[text]));
     }
     for finding in &exec.findings {
         out.push_str(&hints::plain(finding, 2, style));

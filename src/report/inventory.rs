@@ -1,7 +1,7 @@
 //! The table of `cudaview inventory`.
 
 use super::Style;
-use super::style::{Tone, cut};
+use super::style::{Tone, USUAL, cut};
 use super::words::count;
 use crate::inventory::Inventory;
 
@@ -11,24 +11,31 @@ pub fn inventory_table(inventory: &Inventory, style: Style) -> String {
     let all: Vec<_> = (0..inventory.gpus.len()).map(|gpu| crate::inventory::Device { gpu, mig: None }).collect();
     let source = if inventory.source.is_empty() { "a file" } else { &inventory.source };
     let answer = format!("{}, driver {}, source: {}", count(&all), cut(driver, 20), cut(source, 30));
-    let mut out = style.paint(Tone::Bold, &answer) + "\n";
+    let lines = Style { width: style.width + 1, ..style }.wrap(0, &answer);
+    let mut out: String = lines.into_iter().map(|line| style.paint(Tone::Bold, &line) + "\n").collect();
     if inventory.gpus.is_empty() {
         return out;
     }
     let rows = rows(inventory, style);
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let (host, node, address, id) = (width(0), width(1), width(2), width(4));
-    let room = style.width.saturating_sub(2 + host + 2 + node + 2 + address + 2 + 2 + id + 1).max(12);
-    let name = width(3).min(room);
+    let fixed = 2 + host + 2 + node + 2 + id;
+    let room = style.width.saturating_sub(fixed + 2 + address + 2 + 1);
+    let name = width(3).min(room.max(12));
+    // On a narrow terminal names go first, then addresses.
+    let has_name = style.width >= USUAL || width(3) <= room;
+    let has_address = style.width > fixed + 2 + address;
     out.push('\n');
     for row in &rows {
         let [index, file, bus, model, uuid] = row;
-        let title = cut(model, name);
-        let line = format!("  {index:host$}  {file:node$}  {bus:address$}  {title:name$}  {uuid}");
+        let bus = if has_address { format!("{bus:address$}  ") } else { String::new() };
+        let title = if has_name { format!("{:name$}  ", cut(model, name)) } else { String::new() };
+        let line = format!("  {index:host$}  {file:node$}  {bus}{title}{uuid}");
         out.push_str(line.trim_end());
         out.push('\n');
     }
-    out.push_str("  HOST: the number in nvidia-smi and --gpus. NODE: its file in /dev.\n");
+    let text = "HOST: the number in nvidia-smi and --gpus. NODE: its file in /dev.";
+    out.extend(style.wrap(2, text).iter().map(|line| format!("  {line}\n")));
     out
 }
 

@@ -21,7 +21,11 @@ pub fn page(code: Code, style: Style) -> String {
         } else if in_code {
             out.push_str(&format!("  {}\n", style.paint(Tone::Cyan, line)));
         } else if let Some(title) = line.strip_prefix("# ") {
-            out.push_str(&format!("{}\n{}\n", style.paint(Tone::Bold, title), code.meaning()));
+            out.push_str(&format!("{}\n", style.paint(Tone::Bold, title)));
+            for wrapped in style.wrap(0, code.meaning()) {
+                out.push_str(&wrapped);
+                out.push('\n');
+            }
         } else {
             for wrapped in style.wrap(0, line) {
                 out.push_str(&wrapped);
@@ -59,6 +63,17 @@ fn text(code: Code) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_page_is_wider_than_the_terminal() {
+        let style = Style { width: 80, colour: false };
+        for code in Code::ALL {
+            for line in page(*code, style).lines() {
+                // A command cannot be broken.
+                assert!(line.chars().count() <= 80 || line.starts_with("  $"), "{}: {line}", code.name());
+            }
+        }
+    }
 
     #[test]
     fn every_page_has_its_name_as_title_and_says_what_to_do() {

@@ -3,8 +3,8 @@
 //! At most six lines; the first is complete on its own, since logs may keep only that; the last is no command,
 //! since Docker 20.10 puts `: unknown` behind it.
 
-use super::words::{for_shell, gpus_devices, typed};
-use super::{ImageEnv, Subject};
+use super::words::{flags_for, for_shell, typed};
+use super::{ImageEnv, Subject, Told};
 use crate::cuda::{EntryKind, Meaning, Value};
 use crate::finding::{Code, quoted};
 use crate::inventory::{Device, Inventory, list};
@@ -29,8 +29,18 @@ const UNWANTED: [(&str, &str); 5] = [
 /// Why a container is refused.
 pub fn refusal(plan: &Plan, situation: &Situation, inventory: &Inventory) -> String {
     let image = ImageEnv::default();
-    let subject =
-        Subject { inventory, situation, plan, exec: None, image: &image, name: None, done: false, origin_unknown: "" };
+    let subject = Subject {
+        inventory,
+        situation,
+        plan,
+        exec: None,
+        image: &image,
+        name: None,
+        done: false,
+        told: Told::Engine,
+        observe: false,
+        origin_unknown: "",
+    };
     let no_match = plan.reconciliation.as_ref().is_some_and(|decided| decided.refused);
     if no_match { no_match_text(&subject) } else { before_reconciliation(&subject) }
 }
@@ -41,25 +51,43 @@ pub fn exec_refusal(plan: &ExecPlan, record: &Record, inventory: &Inventory) -> 
     let kept = devices(inventory, record.kept());
     let first =
         format!("cudaview: refused, CUDA_VISIBLE_DEVICES={} names none of this container's GPUs", quoted(value));
-    let mut lines = vec![first];
+    let (fact, hints) = exec_advice(value, inventory, &kept, |_| true);
+    let mut lines = vec![first, format!("  {fact}")];
+    lines.extend(hints.iter().map(|hint| format!("  hint: {hint}")));
+    finish(lines, Code::OverrideMatchesNothing)
+}
+
+/// What there is inside, and what to type instead; `has` says whether the host has a GPU of this number.
+pub(super) fn exec_advice(
+    value: &str,
+    inventory: &Inventory,
+    kept: &[Device],
+    has: impl Fn(u32) -> bool,
+) -> (String, Vec<String>) {
     if kept.iter().any(|device| device.mig.is_some()) {
-        lines.push("  MIG devices are named by their UUIDs".to_owned());
-        lines.extend(kept.iter().take(3).map(|d| format!("  hint: -e CUDA_VISIBLE_DEVICES={}", inventory.uuid(*d))));
-        return finish(lines, Code::OverrideMatchesNothing);
+        let named = |device: &Device| format!("-e CUDA_VISIBLE_DEVICES={}", inventory.uuid(*device));
+        return ("MIG devices are named by their UUIDs".to_owned(), kept.iter().take(3).map(named).collect());
     }
     let numbered: Vec<(String, String)> = kept
         .iter()
         .enumerate()
         .map(|(position, device)| (position.to_string(), inventory.host_label(*device)))
         .collect();
-    lines.push(format!("  inside, {}", numbers_inside(&numbered)));
     let flags: Vec<String> =
         numbered.iter().take(2).map(|(inside, _)| format!("-e CUDA_VISIBLE_DEVICES={inside}")).collect();
-    lines.push(format!("  hint: {}", flags.join(" or ")));
-    if let Some(index) = single_index(value) {
-        lines.push(format!("  hint: for host GPU {index}, start a container with --gpus device={index}"));
+    let mut hints = vec![flags.join(" or ")];
+    let wanted = indices(value).unwrap_or_default();
+    if !wanted.is_empty() && wanted.iter().all(|index| has(*index)) {
+        let flags = crate::spelling::flags(Some(Source::Gpus), &wanted);
+        hints.push(format!("for {}, start a container with {flags}", host_gpus(&wanted)));
     }
-    finish(lines, Code::OverrideMatchesNothing)
+    (format!("inside, {}", numbers_inside(&numbered)), hints)
+}
+
+/// `host GPU 5`, `host GPUs 5 and 6`.
+fn host_gpus(indices: &[u32]) -> String {
+    let word = if indices.len() == 1 { "host GPU" } else { "host GPUs" };
+    format!("{word} {}", list(&indices.iter().map(ToString::to_string).collect::<Vec<_>>()))
 }
 
 /// `number 0 is host GPU 1 and number 1 is host GPU 3`, or by lists where there are more.
@@ -92,7 +120,7 @@ fn no_match_text(subject: &Subject<'_>) -> String {
 fn granted_line(subject: &Subject<'_>) -> String {
     let Subject { plan, inventory, .. } = *subject;
     let requests = &plan.grant.requests;
-    let flags: Vec<String> = requests.iter().map(|request| typed(inventory, request)).collect();
+    let flags: Vec<String> = requests.iter().map(|request| typed(subject, request)).collect();
     let is_count = matches!(requests.as_slice(), [one] if matches!(one.selection, Selection::Count(_)));
     let verb = match (is_count, requests.len()) {
         (true, _) => "is a count: it grants",
@@ -101,16 +129,22 @@ fn granted_line(subject: &Subject<'_>) -> String {
     };
     let granted = &plan.grant.devices;
     let hosts = inventory.host_names(granted);
-    let inside: Vec<String> = (0..granted.len()).map(|n| n.to_string()).collect();
-    let inside = match inside.as_slice() {
-        [only] => format!("which is number {only} inside"),
-        several => format!("which are numbers {} inside", list(several)),
-    };
+    let inside = numbers_of(granted);
     let has_mig = granted.iter().any(|device| device.mig.is_some());
     let flags = list(&flags);
     if has_mig { format!("{flags} {verb} {hosts}") } else { format!("{flags} {verb} {hosts}, {inside}") }
 }
 
+/// `which is number 0 inside`, of all that is granted.
+pub(super) fn numbers_of(granted: &[Device]) -> String {
+    let inside: Vec<String> = (0..granted.len()).map(|n| n.to_string()).collect();
+    match inside.as_slice() {
+        [only] => format!("which is number {only} inside"),
+        several => format!("which are numbers {} inside", list(several)),
+    }
+}
+
+/// Why a value names nothing, in the words of the line before it.
 pub(super) fn what_it_is_not(subject: &Subject<'_>, value: &str) -> &'static str {
     let Meaning::List(entries) = Value::parse(value).meaning else { return "is no number of a GPU" };
     let one = subject.plan.grant.devices.len() == 1;
@@ -136,40 +170,37 @@ pub(super) fn hints(subject: &Subject<'_>) -> Vec<String> {
     let value = situation.original.visible_devices.as_deref().unwrap_or_default();
     let mut out = Vec::new();
     if let Some(wanted) = meant(inventory, value) {
-        let label = inventory.gpus[wanted].index.to_string();
-        let flag = match source {
-            Some(Source::Cdi | Source::Nodes) => format!("--device nvidia.com/gpu={label}"),
-            Some(Source::User) => format!("-e NVIDIA_VISIBLE_DEVICES={label}"),
-            _ => format!("--gpus {}", gpus_devices(std::slice::from_ref(&label))),
-        };
-        out.push(format!("for host GPU {label}, {flag} and no CUDA_VISIBLE_DEVICES"));
+        let hosts = host_gpus(&wanted.iter().map(|gpu| inventory.gpus[*gpu].index.0).collect::<Vec<_>>());
+        out.push(format!("for {hosts}, {} and no CUDA_VISIBLE_DEVICES", flags_for(subject, &wanted)));
     }
     let hosts = inventory.host_names(granted);
     out.push(match (source, plan.grant.requests.as_slice()) {
         (Some(Source::Gpus), [only]) => {
-            format!("for {hosts}, {} and no CUDA_VISIBLE_DEVICES", for_shell(inventory, only))
+            format!("for {hosts}, {} and no CUDA_VISIBLE_DEVICES", for_shell(subject, only))
         }
         _ => format!("for {hosts}, leave CUDA_VISIBLE_DEVICES out"),
     });
     out
 }
 
-/// The GPU of this host that a value of one entry names, by host number or by UUID.
-fn meant(inventory: &Inventory, value: &str) -> Option<usize> {
+/// The GPUs of this host that a value names: several by their host numbers, one by its UUID too. In the host's order.
+fn meant(inventory: &Inventory, value: &str) -> Option<Vec<usize>> {
     let Meaning::List(entries) = Value::parse(value).meaning else { return None };
-    let [entry] = entries.as_slice() else { return None };
-    match entry.index() {
-        Some(index) => inventory.position_of_index(index),
-        None => crate::cuda::named(inventory, &inventory.all_devices(), entry).map(|device| device.gpu),
+    if let [entry] = entries.as_slice()
+        && entry.index().is_none()
+    {
+        return crate::cuda::named(inventory, &inventory.all_devices(), entry).map(|device| vec![device.gpu]);
     }
+    indices(value)?.into_iter().map(|index| inventory.position_of_index(index)).collect()
 }
 
-fn single_index(value: &str) -> Option<u32> {
+/// The numbers in a list of nothing else, in order, each once.
+fn indices(value: &str) -> Option<Vec<u32>> {
     let Meaning::List(entries) = Value::parse(value).meaning else { return None };
-    match entries.as_slice() {
-        [entry] => entry.index(),
-        _ => None,
-    }
+    let mut out: Vec<u32> = entries.iter().map(crate::cuda::Entry::index).collect::<Option<_>>()?;
+    out.sort_unstable();
+    out.dedup();
+    Some(out)
 }
 
 /// A selection that this host does not have, an image's request, or a record that cannot be read.
@@ -180,8 +211,7 @@ fn before_reconciliation(subject: &Subject<'_>) -> String {
     };
     let mut lines = vec![format!("cudaview: refused, {}", finding.message)];
     if finding.code == Code::UnknownDevice {
-        let flags: Vec<String> =
-            subject.plan.grant.requests.iter().map(|request| typed(subject.inventory, request)).collect();
+        let flags: Vec<String> = subject.plan.grant.requests.iter().map(|request| typed(subject, request)).collect();
         lines.push(format!("  asked for by {}", list(&flags)));
     }
     if !finding.hint.is_empty() {

@@ -1,14 +1,14 @@
 //! "Who said what": each setting with its origin, and what came of it.
 
 use super::words::{all_of, typed};
-use super::{Style, Subject, refusal};
+use super::{Style, Subject, Told, refusal};
 use crate::cuda::{EntryKind, Meaning, Value};
-use crate::finding::{listed, quoted};
+use crate::finding::{Code, quoted, quoted_list};
 use crate::inventory::{Device, list};
 use crate::plan::Verdict;
 use crate::provenance::Provenance;
 use crate::reconcile::{Basis, Reading, View};
-use crate::request::{DeviceRequest, Source};
+use crate::request::{DeviceRequest, Selection, Source};
 
 /// A label and the paragraphs beside it.
 type Row = (String, Vec<String>);
@@ -19,7 +19,10 @@ const LABEL_LIMIT: usize = 46;
 /// The section, heading included.
 pub(super) fn section(subject: &Subject<'_>, style: Style) -> String {
     let mut rows = Vec::new();
+    let asked_for_none = subject.situation.requests.iter().filter(|request| request.selection.is_nothing());
+    rows.extend(asked_for_none.map(|request| (typed(subject, request), vec!["asks for no GPU".to_owned()])));
     rows.extend(subject.plan.grant.requests.iter().map(|request| granted(subject, request)));
+    rows.extend(limited(subject));
     rows.extend(privileged(subject));
     rows.extend(asked_by_variable(subject));
     rows.extend(replaced(subject));
@@ -38,20 +41,45 @@ fn granted(subject: &Subject<'_>, request: &DeviceRequest) -> Row {
     let inventory = subject.inventory;
     let label = match request.source {
         Source::Policy => "config.toml [grant] base".to_owned(),
-        _ => typed(inventory, request),
+        _ if subject.situation.decided_before => "decided at create".to_owned(),
+        _ => typed(subject, request),
     };
     let resolved = request.selection.resolve(inventory);
     let mut text = match resolved.devices.as_slice() {
         [] => "grants nothing: the GPU is in MIG mode and has no MIG device".to_owned(),
+        devices if is_limited(subject) => format!("asks for {}", inventory.host_names(devices)),
         devices => format!("grants {}", inventory.host_names(devices)),
     };
-    if matches!(request.selection, crate::request::Selection::Count(_)) && !resolved.devices.is_empty() {
+    if matches!(request.selection, Selection::Count(_)) && !resolved.devices.is_empty() {
         text = format!("is a count: it {text}");
     }
+    let no_match = subject.plan.reconciliation.as_ref().is_some_and(|decided| decided.refused);
+    let only = subject.plan.grant.requests.len() == 1 && resolved.devices.iter().all(|device| device.mig.is_none());
+    if no_match && only {
+        text = format!("{text}, {}", refusal::numbers_of(&resolved.devices));
+    }
     if !resolved.unknown.is_empty() {
-        text = format!("asks for {}, which this host does not have", listed(&resolved.unknown));
+        text = match request.selection {
+            Selection::Count(count) => format!("asks for {count} GPUs; this host has {}", inventory.gpus.len()),
+            _ => format!("asks for {}, which this host does not have", quoted_list(&resolved.unknown)),
+        };
     }
     (label, vec![text])
+}
+
+/// Whether `[limit]` took something away.
+fn is_limited(subject: &Subject<'_>) -> bool {
+    subject.plan.grant.findings.iter().any(|finding| finding.code == Code::Withheld)
+}
+
+fn limited(subject: &Subject<'_>) -> Option<Row> {
+    let grant = &subject.plan.grant;
+    let asked = grant.requests.iter().flat_map(|request| request.selection.resolve(subject.inventory).devices);
+    let mut gone: Vec<Device> = asked.filter(|device| !grant.devices.contains(device)).collect();
+    gone.sort_unstable();
+    gone.dedup();
+    let text = format!("withholds {}", subject.inventory.host_names(&gone));
+    is_limited(subject).then(|| ("config.toml [limit]".to_owned(), vec![text]))
 }
 
 fn privileged(subject: &Subject<'_>) -> Option<Row> {
@@ -63,13 +91,17 @@ fn privileged(subject: &Subject<'_>) -> Option<Row> {
     } else {
         format!("lets it open {}, whatever is granted", subject.inventory.host_names(open))
     };
-    let label = if subject.done { "device rules" } else { "--privileged" };
+    let label = if subject.told == Told::Flags { "--privileged" } else { "device rules" };
     Some((label.to_owned(), vec![text]))
 }
 
 /// `NVIDIA_VISIBLE_DEVICES` of image or user, where it is not what counted.
 fn asked_by_variable(subject: &Subject<'_>) -> Option<Row> {
     let grant = &subject.plan.grant;
+    // What stands there now is our own writing.
+    if subject.situation.decided_before {
+        return None;
+    }
     let winner = grant.requests.first();
     if winner.is_some_and(|request| matches!(request.source, Source::User | Source::Image)) {
         let image = subject.image.nvidia_visible_devices.as_deref();
@@ -88,6 +120,9 @@ fn asked_by_variable(subject: &Subject<'_>) -> Option<Row> {
         Some(Source::Cdi | Source::Nodes) => "outranked by --device".to_owned(),
         Some(Source::Policy) => "asks for GPUs; the policy decides".to_owned(),
         Some(_) => "outranked by what was granted".to_owned(),
+        None if subject.situation.requests.iter().any(|request| request.source == Source::Gpus) => {
+            "outranked by --gpus".to_owned()
+        }
         None if asks_for_none(value) => "asks for no GPU".to_owned(),
         None => match subject.situation.visible_devices_from {
             Provenance::Image => "asks for GPUs; an image grants nothing".to_owned(),
@@ -144,12 +179,14 @@ fn meaning(subject: &Subject<'_>, text: &str) -> Vec<String> {
             say("left as it is: no GPU is granted")
         };
     };
+    let has_mig = subject.plan.grant.devices.iter().any(|device| device.mig.is_some());
     match &decided.basis {
         Basis::Unset => Vec::new(),
         Basis::ImageYields => say("yields: what was typed outranks what the image has built in"),
         Basis::Hides => say("hides every GPU: left as it is"),
         Basis::All => say("is no CUDA value: CUDA would show no GPU; read as all granted GPUs"),
         Basis::Uncertain => say("left as it is: nobody can say which GPU a number means"),
+        Basis::NoMatch if decided.refused && has_mig => say("names none of them: MIG devices are named by their UUIDs"),
         Basis::NoMatch if decided.refused => say(refusal::what_it_is_not(subject, text)),
         Basis::NoMatch if decided.view == View::Hidden => say("names none of the granted GPUs: none is shown"),
         Basis::NoMatch => say("names none of the granted GPUs: all of them are shown"),
@@ -157,7 +194,7 @@ fn meaning(subject: &Subject<'_>, text: &str) -> Vec<String> {
             let View::Devices(devices) = &decided.view else { return Vec::new() };
             let mut out = read_as(subject, text, *reading, devices, other);
             if !lost.is_empty() {
-                out.push(format!("(left out: {})", listed(lost)));
+                out.push(format!("(left out: {})", quoted_list(lost)));
             }
             out
         }

@@ -12,6 +12,12 @@ pub struct Style {
 /// From so many columns on, whole UUIDs are shown.
 const WIDE: usize = 120;
 
+/// From so many columns on a table's name is shortened; on a narrower terminal it is left out where it does not fit.
+pub(super) const USUAL: usize = 80;
+
+/// The least columns in which text can be read.
+const LEAST: usize = 20;
+
 /// What a piece of text is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tone {
@@ -53,8 +59,8 @@ impl Style {
     }
 
     /// Paragraphs in the columns from `indent` on; the last column stays free.
-    pub(super) fn wrap(self, indent: usize, text: &str) -> Vec<String> {
-        let room = self.width.saturating_sub(indent + 1).max(20);
+    pub(crate) fn wrap(self, indent: usize, text: &str) -> Vec<String> {
+        let room = self.width.saturating_sub(indent + 1).max(LEAST);
         let mut lines: Vec<String> = Vec::new();
         for word in text.split(' ') {
             match lines.last_mut() {
@@ -70,6 +76,8 @@ impl Style {
 
     /// `label`, padded to `column`, and the paragraphs beside it.
     pub(super) fn beside(self, label: &str, column: usize, paragraphs: &[String]) -> String {
+        // On a narrow terminal the text goes under the label.
+        let column = if column + LEAST > self.width { 4 } else { column };
         let lines = paragraphs.iter().flat_map(|paragraph| self.wrap(column, paragraph));
         let mut out = String::new();
         // A label that leaves no room stands alone.
@@ -87,7 +95,7 @@ impl Style {
     }
 
     /// `tag: text`, wrapped under the text.
-    pub(super) fn tagged(self, indent: usize, tag: &str, text: &str) -> String {
+    pub(crate) fn tagged(self, indent: usize, tag: &str, text: &str) -> String {
         let hanging = indent + tag.len() + 2;
         let mut out = String::new();
         for (number, line) in self.wrap(hanging, text).iter().enumerate() {

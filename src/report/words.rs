@@ -2,7 +2,9 @@
 
 use crate::finding::quoted;
 use crate::inventory::{Device, Inventory, noun};
+use crate::report::{Subject, Told};
 use crate::request::{DeviceRequest, Selection, Source};
+use crate::spelling;
 
 /// `2 GPUs`, `1 MIG device`.
 pub(super) fn count(devices: &[Device]) -> String {
@@ -15,7 +17,17 @@ pub(super) fn all_of(count: usize) -> String {
 }
 
 /// How one would type this selection: one spelling, since engines do not keep the typed one.
-pub(super) fn typed(inventory: &Inventory, request: &DeviceRequest) -> String {
+pub(super) fn typed(subject: &Subject<'_>, request: &DeviceRequest) -> String {
+    let inventory = subject.inventory;
+    if let (Source::Nodes, Selection::Minors(minors)) = (request.source, &request.selection) {
+        let paths = minors.iter().map(|minor| format!("/dev/nvidia{minor}"));
+        match subject.told {
+            Told::Flags => return paths.map(|path| format!("--device {path}")).collect::<Vec<_>>().join(" "),
+            Told::Bundle => return format!("{} in config.json", paths.collect::<Vec<_>>().join(" ")),
+            // Of a CDI request engines leave the nodes alone.
+            Told::Engine => {}
+        }
+    }
     match request.source {
         Source::Gpus => format!("--gpus {}", gpus_value(&request.selection)),
         Source::Cdi | Source::Nodes => names(inventory, &request.selection)
@@ -36,12 +48,23 @@ pub(super) fn typed(inventory: &Inventory, request: &DeviceRequest) -> String {
 }
 
 /// As [`typed`], for a shell: Docker must get the double quotes of a list.
-pub(super) fn for_shell(inventory: &Inventory, request: &DeviceRequest) -> String {
-    let text = typed(inventory, request);
+pub(super) fn for_shell(subject: &Subject<'_>, request: &DeviceRequest) -> String {
+    let text = typed(subject, request);
     match text.split_once(" \"") {
         Some((flag, value)) if request.source == Source::Gpus => format!("{flag} '\"{value}'"),
         _ => text,
     }
+}
+
+/// The flags for these GPUs, in the way in which this container asked for its own; by position.
+pub(super) fn flags_for(subject: &Subject<'_>, gpus: &[usize]) -> String {
+    let inventory = subject.inventory;
+    let source = subject.plan.grant.requests.first().map(|request| request.source);
+    if source == Some(Source::Nodes) && subject.told == Told::Flags {
+        let nodes = gpus.iter().map(|gpu| format!("--device /dev/nvidia{}", inventory.gpus[*gpu].minor));
+        return nodes.collect::<Vec<_>>().join(" ");
+    }
+    spelling::flags(source, &gpus.iter().map(|gpu| inventory.gpus[*gpu].index).collect::<Vec<_>>())
 }
 
 /// The value of `--gpus`, as Docker must get it: a list in double quotes.

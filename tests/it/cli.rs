@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use crate::command::{cudaview, data, json, text};
 
 /// Runs it over an inventory of `tests/data`, with an empty configuration; stdout must be all that is printed.
-fn explain(inventory: &str, arguments: &[&str]) -> String {
+pub(crate) fn explain(inventory: &str, arguments: &[&str]) -> String {
     explain_at(inventory, arguments, None)
 }
 
-fn explain_at(inventory: &str, arguments: &[&str], columns: Option<&str>) -> String {
+pub(crate) fn explain_at(inventory: &str, arguments: &[&str], columns: Option<&str>) -> String {
     let folder = tempfile::tempdir().expect("a folder");
     let config = empty_config(folder.path());
     let mut command = cudaview();
@@ -33,8 +33,17 @@ fn empty_config(folder: &Path) -> PathBuf {
 }
 
 /// Runs it; for what ends with an error nothing may stand on stdout.
-fn error(arguments: &[&str]) -> String {
-    let (code, stdout, stderr) = text(&cudaview().args(arguments).output().expect("cudaview starts"));
+pub(crate) fn error(arguments: &[&str]) -> String {
+    error_of(cudaview().args(arguments), arguments)
+}
+
+/// As [`error`], in lines that are long enough for any path.
+pub(crate) fn error_unwrapped(arguments: &[&str]) -> String {
+    error_of(cudaview().args(arguments).env("COLUMNS", "1000"), arguments)
+}
+
+fn error_of(command: &mut std::process::Command, arguments: &[&str]) -> String {
+    let (code, stdout, stderr) = text(&command.output().expect("cudaview starts"));
     assert_eq!(stdout, "", "{arguments:?}");
     format!("{stderr}exit {}", code.expect("an exit code"))
 }
@@ -213,53 +222,41 @@ fn a_bundle() {
 
     std::fs::write(folder.path().join("config.json"), "{").expect("written");
     let inventory = data("inventories/a100x4.json");
-    let shown = error(&["explain", "--inventory", inventory.to_str().expect("UTF-8"), "--bundle", path]);
+    let shown = error_unwrapped(&["explain", "--inventory", inventory.to_str().expect("UTF-8"), "--bundle", path]);
     assert!(shown.starts_with("cudaview: failed to read \"") && shown.ends_with("exit 4"), "{shown}");
     assert!(shown.contains("config.json\": not JSON: EOF while parsing"), "{shown}");
 }
 
+/// A container that the wrapper has rewritten: its variables are our own writing, and the record says what they were.
 #[test]
-fn wrong_arguments() {
-    insta::assert_snapshot!(error(&["explain", "--gpus", "device=0,2"]), @r#"
-    cudaview: failed to read --gpus "device=0,2": cannot set both Count and DeviceIDs on device request
-    hint: --gpus '"device=0,2"' (the inner quotes must reach Docker)
-    exit 2
-    "#);
-    insta::assert_snapshot!(error(&["explain", "--gpus", "two"]), @r#"
-    cudaview: failed to read --gpus "two": count must be an integer, not "two"
-    hint: --gpus all, --gpus 2, --gpus device=1, --gpus '"device=1,3"'
-    exit 2
-    "#);
-    insta::assert_snapshot!(error(&["explain", "--gpu", "all"]), @r#"
-    cudaview: unexpected argument '--gpu' found
-    hint: a similar argument exists: '--gpus'
-    exit 2
-    "#);
-    insta::assert_snapshot!(error(&["explain", "no-such-finding"]), @r#"
-    cudaview: no finding is called "no-such-finding"
-    hint: one of: override-matches-nothing, override-exceeds-grant, host-index-override, ambiguous-index, duplicate-entries, not-a-cuda-value, malformed-value, disabled-by-override, image-default-yields, image-request-ignored, nothing-granted, unknown-device, request-unreadable, withheld, cannot-narrow, one-mig-device, device-order-changed, device-order-mixed
-    exit 2
-    "#);
-    insta::assert_snapshot!(error(&["explain", "--format", "yaml"]), @r#"
-    cudaview: invalid value 'yaml' for '--format <FORMAT>'
-    hint: one of: human, json
-    exit 2
-    "#);
-    insta::assert_snapshot!(error(&["explian"]), @r#"
-    cudaview: unrecognized subcommand 'explian'
-    hint: a similar subcommand exists: 'explain'
-    exit 2
-    "#);
-    insta::assert_snapshot!(error(&["explain", "--bundle", "x", "--gpus", "all"]), @r#"
-    cudaview: the argument '--bundle <DIR>' cannot be used with: --gpus <SPEC> --device <NAME> --env <K=V> --image-env <K=V> --unknown-env <K=V> --privileged --default-runtime
-    hint: cudaview --help, or cudaview help COMMAND
-    exit 2
-    "#);
-    insta::assert_snapshot!(error(&["predict", "--inventory"]), @r#"
-    cudaview: a value is required for '--inventory <FILE>' but none was supplied
-    hint: cudaview --help, or cudaview help COMMAND
-    exit 2
-    "#);
+fn a_bundle_that_was_rewritten() {
+    let config = cudaview::config::Config::built_in();
+    let text = std::fs::read(data("inventories/a100x4.json")).expect("a fixture");
+    let inventory = cudaview::inventory::Inventory::from_json(&text).expect("a fixture");
+    let what_if = cudaview::whatif::WhatIf {
+        gpus: vec![cudaview::request::parse_gpus("\"device=1,3\"").expect("a good --gpus")],
+        env: vec!["CUDA_VISIBLE_DEVICES=1,3".to_owned()],
+        ..Default::default()
+    };
+    let situation = what_if.situation(&inventory, &config);
+    let plan = cudaview::plan::plan(&inventory, &situation, &config);
+    let record = serde_json::to_string(&plan.record(&inventory, &situation)).expect("JSON");
+    let names = cudaview::record::Variables::NAMES.into_iter().zip(plan.emitted.values());
+    let env: Vec<String> = names.filter_map(|(name, value)| Some(format!("{name}={}", value?))).collect();
+    let node = |minor: u32| json!({"path": format!("/dev/nvidia{minor}"), "type": "c", "major": 195, "minor": minor});
+    let rule = |minor: u32| json!({"allow": true, "type": "c", "major": 195, "minor": minor, "access": "rw"});
+    let hook = json!({"path": "/usr/bin/cudaview-hook",
+                      "args": ["cudaview-hook", "createRuntime", format!("--record={record}")]});
+    let spec = json!({
+        "ociVersion": "1.0.2",
+        "process": {"env": env},
+        "hooks": {"createRuntime": [hook]},
+        "linux": {"devices": [node(1), node(3)],
+                  "resources": {"devices": [{"allow": false, "access": "rwm"}, rule(1), rule(3)]}},
+    });
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("config.json"), spec.to_string()).expect("written");
+    insta::assert_snapshot!(explain("a100x4.json", &["--bundle", folder.path().to_str().expect("UTF-8")]));
 }
 
 #[test]
@@ -267,7 +264,7 @@ fn files_that_cannot_be_used() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("file");
     let path = path.to_str().expect("UTF-8");
-    let shown = |arguments: &[&str]| error(arguments).replace(path, "FILE");
+    let shown = |arguments: &[&str]| error_unwrapped(arguments).replace(path, "FILE");
     insta::assert_snapshot!(shown(&["predict", "--inventory", path]), @r#"
     cudaview: failed to read the inventory "FILE": No such file or directory (os error 2)
     hint: an inventory file is what cudaview inventory --format json prints

@@ -28,5 +28,6 @@ mod properties;
 mod sandbox;
 mod scenarios;
 mod semantics;
+mod typed;
 mod vectors;
 mod world;

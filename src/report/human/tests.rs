@@ -2,6 +2,7 @@ use super::*;
 use crate::config::Config;
 use crate::inventory::Inventory;
 use crate::plan::plan;
+use crate::report::Told;
 use crate::request::parse_gpus;
 use crate::whatif::WhatIf;
 
@@ -55,6 +56,8 @@ fn trainer(style: Style) -> String {
         image: &what_if.image(),
         name: Some("trainer"),
         done: true,
+        told: Told::Engine,
+        observe: false,
         origin_unknown: "",
     };
     explain(&subject, style)

@@ -1,0 +1,106 @@
+//! What a misspelt word or list was meant to be: for hints only, nothing is ever decided by it.
+
+use crate::request::Source;
+
+/// The longest list that a range is written out as.
+const LONGEST: u32 = 64;
+
+/// The host numbers of a list in a form that engines do not read: `1-3`, `1;3`, `1 3`.
+///
+/// `None` for whatever holds something else than numbers.
+pub fn numbers(text: &str) -> Option<Vec<u32>> {
+    let mut out = Vec::new();
+    for part in text.split([',', ';', ' ', '\t']).filter(|part| !part.is_empty()) {
+        match part.split_once('-') {
+            None => out.push(part.parse().ok()?),
+            Some((first, last)) => {
+                let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+                if last < first || last - first >= LONGEST {
+                    return None;
+                }
+                out.extend(first..=last);
+            }
+        }
+    }
+    let mut seen = std::collections::HashSet::new();
+    out.retain(|number| seen.insert(*number));
+    (!out.is_empty()).then_some(out)
+}
+
+/// The flags that ask for these GPUs in the way of this source, for a shell.
+pub fn flags<T: std::fmt::Display>(source: Option<Source>, names: &[T]) -> String {
+    let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+    match (source, names.as_slice()) {
+        (Some(Source::Cdi | Source::Nodes), names) => {
+            names.iter().map(|name| format!("--device nvidia.com/gpu={name}")).collect::<Vec<_>>().join(" ")
+        }
+        (Some(Source::User), names) => format!("-e NVIDIA_VISIBLE_DEVICES={}", names.join(",")),
+        (_, [only]) => format!("--gpus device={only}"),
+        // Docker must get the double quotes.
+        (_, several) => format!("--gpus '\"device={}\"'", several.join(",")),
+    }
+}
+
+/// The name that is nearest to a misspelt one, if one is near.
+pub fn nearest<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let (distance, name) = names.map(|name| (distance(typed, name), name)).min_by_key(|(distance, _)| *distance)?;
+    (distance <= 2.max(name.len() / 4)).then_some(name)
+}
+
+/// How many characters have to be put in, taken out or replaced (Levenshtein's distance).
+pub fn distance(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (position, left) in one.chars().enumerate() {
+        let mut corner = row[0];
+        row[0] = position + 1;
+        for (column, right) in other.iter().enumerate() {
+            let replaced = corner + usize::from(left != *right);
+            corner = row[column + 1];
+            row[column + 1] = replaced.min(corner + 1).min(row[column] + 1);
+        }
+    }
+    row[other.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_that_engines_do_not_read() {
+        for (text, meant) in [
+            ("1-3", Some(vec![1, 2, 3])),
+            ("1;3", Some(vec![1, 3])),
+            ("1 3", Some(vec![1, 3])),
+            ("0, 2-3,2", Some(vec![0, 2, 3])),
+            (" 1", Some(vec![1])),
+            ("3-1", None),
+            ("0-4000000000", None),
+            ("-1", None),
+            ("", None),
+            ("GPU-a1100000", None),
+            ("0:1", None),
+        ] {
+            assert_eq!(numbers(text), meant, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn each_source_has_its_flags() {
+        assert_eq!(flags(Some(Source::Gpus), &[1]), "--gpus device=1");
+        assert_eq!(flags(Some(Source::Gpus), &[1, 3]), r#"--gpus '"device=1,3"'"#);
+        assert_eq!(flags(Some(Source::Cdi), &[1, 3]), "--device nvidia.com/gpu=1 --device nvidia.com/gpu=3");
+        assert_eq!(flags(Some(Source::User), &[1, 3]), "-e NVIDIA_VISIBLE_DEVICES=1,3");
+    }
+
+    #[test]
+    fn a_word_is_near_or_it_is_not() {
+        let names = ["host-index-override", "withheld"];
+        let near = |typed| nearest(typed, names.into_iter());
+        assert_eq!(near("host-index-overide"), Some("host-index-override"));
+        assert_eq!(near("witheld"), Some("withheld"));
+        assert_eq!(near("pytorch"), None);
+        assert_eq!((distance("", "abc"), distance("abc", "abc"), distance("abc", "cb")), (3, 0, 2));
+    }
+}
