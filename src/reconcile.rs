@@ -7,6 +7,7 @@ use crate::cuda::{self, DeviceOrder, Entry, EntryKind, Meaning, Value};
 use crate::finding::{Code, Finding, Severity, quoted, quoted_list};
 use crate::inventory::{Device, Inventory};
 use crate::provenance::Provenance;
+use crate::spelling;
 
 /// What reconciliation looks at.
 #[derive(Clone, Debug)]
@@ -387,6 +388,7 @@ fn report_malformed(question: &Question<'_>, text: &str, value: &Value, taken: &
     let range = taken.used.iter().any(|entry| entry.text.contains('-')) && trailing;
     let note = if range { " (0-2 is not a range)" } else { "" };
     let message = format!("CUDA_VISIBLE_DEVICES={}: {what}; understood as {understood}{note}", quoted(text));
+<<<<<<< HEAD
     findings.push(Finding::new(
         Code::MalformedValue,
         Severity::Warning,
@@ -406,6 +408,19 @@ fn plain_numbers(text: &str) -> String {
         }
     }
     out.join(",")
+=======
+    // What a range was meant to be, where all of it was granted: by one way of counting or by the other.
+    let plain = spelling::numbers(text.trim().trim_matches(['"', '\'']));
+    let inside = |n: &u32| usize::try_from(*n).is_ok_and(|n| n < question.granted.len());
+    let on_host = |n: &u32| question.granted.iter().any(|device| question.inventory.gpu(*device).index.0 == *n);
+    let plain = plain.filter(|all| range && (all.iter().all(inside) || all.iter().all(on_host)));
+    let hint = match plain {
+        Some(numbers) => numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
+        None => "0,1".to_owned(),
+    };
+    let hint = format!("write plain numbers: {hint}");
+    findings.push(Finding::new(Code::MalformedValue, Severity::Warning, message, hint));
+>>>>>>> wq
 }
 
 /// Rule 3's finding, unless the image's value shows just what was granted.

@@ -182,7 +182,10 @@ fn gpu_nodes(spec: Spec<'_>, host: &HostFacts) -> Vec<Minor> {
 
 /// What can be opened however much is narrowed: a node that is there, under a rule for more than that node.
 fn add_openable(spec: Spec<'_>, inventory: &Inventory, host: &HostFacts, out: &mut Situation) {
-    let has_host_dev = spec.mounts().iter().any(|mount| mount.bind && matches!(mount.destination, "/dev" | "/dev/"));
+    // The host's own; a volume that an image declares at /dev holds none of the host's nodes.
+    let is_dev = |path: &str| path.trim_end_matches('/') == "/dev";
+    let has_host_dev =
+        spec.mounts().iter().any(|mount| mount.bind && is_dev(mount.destination) && is_dev(mount.source));
     let nodes: Vec<DeviceNumber> = spec.nodes().into_iter().map(|node| node.number).collect();
     let is_allowed = |number: DeviceNumber| {
         let wide = spec.rules().into_iter().filter(|rule| !rule.is_single(number));
