@@ -388,39 +388,17 @@ fn report_malformed(question: &Question<'_>, text: &str, value: &Value, taken: &
     let range = taken.used.iter().any(|entry| entry.text.contains('-')) && trailing;
     let note = if range { " (0-2 is not a range)" } else { "" };
     let message = format!("CUDA_VISIBLE_DEVICES={}: {what}; understood as {understood}{note}", quoted(text));
-<<<<<<< HEAD
-    findings.push(Finding::new(
-        Code::MalformedValue,
-        Severity::Warning,
-        message,
-        format!("write numbers with commas: {}", plain_numbers(text)),
-    ));
-}
-
-/// The numbers that somebody meant with `1 3`, `1;3` or `0-2`, as CUDA wants them.
-fn plain_numbers(text: &str) -> String {
-    let mut out: Vec<String> = Vec::new();
-    for part in text.split(|c: char| !c.is_ascii_digit() && c != '-').filter(|part| !part.is_empty()) {
-        let ends: Vec<u32> = part.split('-').filter_map(|end| end.parse().ok()).collect();
-        match ends.as_slice() {
-            [first, last] if first < last && last - first < 64 => out.extend((*first..=*last).map(|n| n.to_string())),
-            numbers => out.extend(numbers.iter().map(u32::to_string)),
-        }
-    }
-    out.join(",")
-=======
-    // What a range was meant to be, where all of it was granted: by one way of counting or by the other.
+    // What `0-2` or `1 3` was meant to be, where all of it was granted: by one way of counting or by the other.
     let plain = spelling::numbers(text.trim().trim_matches(['"', '\'']));
     let inside = |n: &u32| usize::try_from(*n).is_ok_and(|n| n < question.granted.len());
     let on_host = |n: &u32| question.granted.iter().any(|device| question.inventory.gpu(*device).index.0 == *n);
-    let plain = plain.filter(|all| range && (all.iter().all(inside) || all.iter().all(on_host)));
+    let plain = plain.filter(|all| all.iter().all(inside) || all.iter().all(on_host));
     let hint = match plain {
         Some(numbers) => numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
         None => "0,1".to_owned(),
     };
     let hint = format!("write plain numbers: {hint}");
     findings.push(Finding::new(Code::MalformedValue, Severity::Warning, message, hint));
->>>>>>> wq
 }
 
 /// Rule 3's finding, unless the image's value shows just what was granted.
