@@ -20,6 +20,8 @@ pub struct ContainerEdits {
     pub env: Vec<(&'static str, String)>,
     /// Nodes to add to `linux.devices`.
     pub device_nodes: Vec<DeviceNode>,
+    /// Nodes in `linux.devices` that get this path, and a mode where they have none.
+    pub mend: Vec<DeviceNode>,
     /// Devices to allow, for reading and writing.
     pub allow: Vec<DeviceNumber>,
     /// Devices whose nodes, single-device rules and bind mounts go.
@@ -82,10 +84,16 @@ pub fn edits(
     let wanted = wanted(plan, inventory, situation, places);
     withhold(plan, inventory, spec, host, &mut out);
     if situation.injection != Injection::Nvidia {
-        let present = present(spec, host);
-        let missing = wanted.iter().filter(|node| !present.iter().any(|there| there.number == node.number));
-        out.device_nodes = missing.cloned().collect();
-        if spec.has_device_rules() || !(spec.has_user_namespace() || host.rootless) {
+        out.mend = mend(&wanted, places.control_nodes, spec);
+        let present = present(spec, host, &out.mend);
+        let is_there = |node: &DeviceNode| {
+            present
+                .iter()
+                .any(|there| there.number == node.number && (there.path == node.path || !is_gpu_path(&node.path)))
+        };
+        out.device_nodes = wanted.iter().filter(|node| !is_there(node)).cloned().collect();
+        // Without any rule runc and crun deny, also where they make a user namespace; a rootless one sets no rules.
+        if spec.has_device_rules() || !host.rootless {
             let rules: Vec<_> = spec.rules();
             // A rule for just this device is the operator's word on it (`--device …:r`) and is not widened.
             let has_own_rule = |number: DeviceNumber| rules.iter().any(|rule| rule.is_single(number));
@@ -96,7 +104,9 @@ pub fn edits(
     }
     let verified = match situation.injection {
         Injection::Nvidia => Vec::new(),
-        Injection::Engine | Injection::Native => verified(&wanted, places.control_nodes, spec, host),
+        Injection::Engine | Injection::Native => {
+            verified(&wanted, places.control_nodes, &present(spec, host, &out.mend))
+        }
     };
     out.hook = Some(hook_entry(plan, situation, inventory, places, &verified));
     out
@@ -145,9 +155,38 @@ fn capability_nodes(inventory: &Inventory, device: Device) -> impl Iterator<Item
         .map(|node| DeviceNode { path: node.path.clone(), number: node.number })
 }
 
-/// The nodes that the spec makes or binds.
-fn present(spec: Spec<'_>, host: &HostFacts) -> Vec<DeviceNode> {
-    let devices = spec.nodes().into_iter().map(|node| DeviceNode { path: node.path.to_owned(), number: node.number });
+/// Nodes that the engine made under another GPU's name, by which the driver would not find them, or without a mode:
+/// CDI specifications usually name none, runc takes 0666 then, and crun in a user namespace 0.
+fn mend(wanted: &[DeviceNode], control: &[DeviceNode], spec: Spec<'_>) -> Vec<DeviceNode> {
+    let nodes = spec.nodes();
+    let mut mend = Vec::new();
+    for node in wanted.iter().chain(control) {
+        let named = |path: &str| nodes.iter().find(|there| there.number == node.number && there.path == path);
+        let misnamed = || nodes.iter().find(|there| there.number == node.number && is_gpu_path(there.path));
+        match named(&node.path) {
+            Some(there) if there.has_mode => {}
+            Some(_) => mend.push(node.clone()),
+            None if is_gpu_path(&node.path) && misnamed().is_some() => mend.push(node.clone()),
+            None => {}
+        }
+    }
+    mend.sort_unstable();
+    mend.dedup();
+    mend
+}
+
+/// `/dev/nvidia0` and so on.
+fn is_gpu_path(path: &str) -> bool {
+    let number = path.strip_prefix("/dev/nvidia").unwrap_or_default();
+    !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// The nodes that the spec makes or binds, mended.
+fn present(spec: Spec<'_>, host: &HostFacts, mend: &[DeviceNode]) -> Vec<DeviceNode> {
+    let devices = spec.nodes().into_iter().map(|node| {
+        let mended = mend.iter().find(|mended| mended.number == node.number);
+        mended.cloned().unwrap_or_else(|| DeviceNode { path: node.path.to_owned(), number: node.number })
+    });
     let mounts = spec.mounts();
     let bound = host.mount_numbers.iter().filter_map(|(position, number)| {
         let mount = mounts.get(*position)?;
@@ -158,8 +197,7 @@ fn present(spec: Spec<'_>, host: &HostFacts) -> Vec<DeviceNode> {
 
 /// What the hook shall verify: each wanted device where the spec has it, else at its usual place, and the control
 /// nodes that an engine brought along.
-fn verified(wanted: &[DeviceNode], control: &[DeviceNode], spec: Spec<'_>, host: &HostFacts) -> Vec<DeviceNode> {
-    let present = present(spec, host);
+fn verified(wanted: &[DeviceNode], control: &[DeviceNode], present: &[DeviceNode]) -> Vec<DeviceNode> {
     let mut nodes: Vec<DeviceNode> = Vec::new();
     for node in wanted.iter().chain(control) {
         let there: Vec<&DeviceNode> = present.iter().filter(|there| there.number == node.number).collect();
@@ -241,18 +279,18 @@ pub fn apply(config: &mut Value, edits: &ContainerEdits) {
 }
 
 fn apply_devices(config: &mut Value, edits: &ContainerEdits) {
-    let gone = |value: &Value| {
-        let number = |key: &str| value[key].as_i64().and_then(|number| u32::try_from(number).ok());
-        let number = number("major").zip(number("minor")).map(|(major, minor)| DeviceNumber { major, minor });
-        number.is_some_and(|number| edits.withhold.contains(&number)) && value["type"] != "b"
-    };
+    let gone =
+        |value: &Value| number_of(value).is_some_and(|number| edits.withhold.contains(&number)) && value["type"] != "b";
     // An absent list stays absent where nothing is added: rootless engines leave the rules out, and an empty list of
     // rules is another thing than none.
     let has =
         |config: &Value, pointer| !edits.withhold.is_empty() && config.pointer(pointer).is_some_and(Value::is_array);
-    if !edits.device_nodes.is_empty() || has(config, "/linux/devices") {
+    if !edits.device_nodes.is_empty() || !edits.mend.is_empty() || has(config, "/linux/devices") {
         edit_array(object(config, "linux"), "devices", |devices| {
             devices.retain(|device| !gone(device));
+            for node in &edits.mend {
+                apply_mend(devices, node);
+            }
             devices.extend(edits.device_nodes.iter().filter_map(device_value));
         });
     }
@@ -261,6 +299,25 @@ fn apply_devices(config: &mut Value, edits: &ContainerEdits) {
             rules.retain(|rule| rule["allow"] != true || !gone(rule));
             rules.extend(edits.allow.iter().filter_map(|number| rule_value(*number)));
         });
+    }
+}
+
+/// The device number of a node or a rule.
+fn number_of(value: &Value) -> Option<DeviceNumber> {
+    let number = |key: &str| value[key].as_i64().and_then(|number| u32::try_from(number).ok());
+    number("major").zip(number("minor")).map(|(major, minor)| DeviceNumber { major, minor })
+}
+
+fn apply_mend(devices: &mut [Value], node: &DeviceNode) {
+    let is_it = |device: &Value| number_of(device) == Some(node.number) && device["type"] != "b";
+    let named = devices.iter().position(|device| is_it(device) && device["path"] == node.path.as_str());
+    let misnamed =
+        || devices.iter().position(|device| is_it(device) && device["path"].as_str().is_some_and(is_gpu_path));
+    let position = named.or_else(misnamed);
+    let Some(device) = position.and_then(|position| devices.get_mut(position)?.as_object_mut()) else { return };
+    device.insert("path".to_owned(), node.path.clone().into());
+    if device.get("fileMode").is_none_or(Value::is_null) {
+        device.insert("fileMode".to_owned(), NODE_MODE.into());
     }
 }
 

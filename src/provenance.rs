@@ -114,6 +114,38 @@ impl EngineFacts {
 
 /// Provenance of the value that the spec carries for this key (of its last entry, which is the one that counts).
 ///
+/// Only Docker's and podman's files can tell, each in its way.
+pub fn of_variable(facts: &EngineFacts, key: &str, value_in_spec: Option<&str>) -> Provenance {
+    let Some(value) = value_in_spec else { return Provenance::Unset };
+    match facts.engine {
+        Engine::Docker => under_docker(facts, key, value),
+        Engine::Podman => under_podman(facts, key, value),
+        Engine::Containerd | Engine::Unknown => Provenance::Unknown,
+    }
+}
+
+/// Podman keeps no order, so a value that any of the image's entries gives is the image's, whoever else said it too.
+///
+/// Any other value is of somebody who may choose: the command line, a secret, an operator's containers.conf.
+fn under_podman(facts: &EngineFacts, key: &str, value: &str) -> Provenance {
+    match &facts.image_env {
+        None => Provenance::Unknown,
+        Some(image) if image.iter().any(|entry| podman_takes(entry, key, value)) => Provenance::Image,
+        Some(_) => Provenance::User,
+    }
+}
+
+/// Whether podman may take this value for the key from this entry of an image: it drops blanks before a name, and for
+/// an entry without `=` it takes the value of its own environment, with `*` at the end that of every such variable.
+// podman pkg/env, parseEnv().
+fn podman_takes(entry: &str, key: &str, value: &str) -> bool {
+    let entry = entry.trim_start();
+    match entry.split_once('=') {
+        Some(pair) => pair == (key, value),
+        None => entry == key || entry.strip_suffix('*').is_some_and(|start| key.starts_with(start)),
+    }
+}
+
 /// The value must be the one that the engine stored: otherwise something changed it later, and it is
 /// [`Provenance::Unknown`]. dockerd itself does so for `NVIDIA_VISIBLE_DEVICES`, to which `--gpus` appends an entry;
 /// for that key ask with [`config_value`].
@@ -124,9 +156,8 @@ impl EngineFacts {
 /// Position is no proof there: the client sends the user's entries in random order, and a step of `docker build`
 /// (legacy builder) sends the image's whole environment as if a user had typed it.
 /// A variable that the user did not set is never taken for the user's.
-pub fn of_variable(facts: &EngineFacts, key: &str, value_in_spec: Option<&str>) -> Provenance {
-    let Some(value) = value_in_spec else { return Provenance::Unset };
-    if facts.engine != Engine::Docker || config_value(facts, key) != Some(value) {
+fn under_docker(facts: &EngineFacts, key: &str, value: &str) -> Provenance {
+    if config_value(facts, key) != Some(value) {
         return Provenance::Unknown;
     }
     let (Some(config_env), Some(image_env)) = (&facts.config_env, &facts.image_env) else { return Provenance::Unknown };
@@ -176,7 +207,7 @@ pub fn split_env<'a>(config_env: &'a [String], image_env: &[String]) -> Option<(
     exact.then(|| config_env.split_at(prefix_len))
 }
 
-/// Whether this entry of the user's could be the image's: see [`of_variable`].
+/// Whether this entry of the user's could be the image's: see [`under_docker`].
 fn repeats_image(user: &[String], image_env: &[String], key: &str, value: &str) -> bool {
     let same_value = |entry: &String| entry.split_once('=') == Some((key, value));
     if !image_env.iter().any(same_value) {

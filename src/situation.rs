@@ -121,12 +121,16 @@ pub fn from_spec(
     add_requests(spec, inventory, facts, config, engine_injected, &nodes, &mut out);
     out.visible_devices_request = match facts.engine {
         Engine::Docker => config_value(facts, Variables::NAMES[2]).map(str::to_owned),
-        _ => out.current.nvidia_visible_devices.clone(),
+        Engine::Podman => podman_request(spec, !nodes.is_empty()),
+        Engine::Containerd | Engine::Unknown => out.current.nvidia_visible_devices.clone(),
     };
     out.visible_devices_from = of_variable(facts, Variables::NAMES[2], out.visible_devices_request.as_deref());
     out.provenance = of_variable(facts, Variables::NAMES[0], out.current.visible_devices.as_deref());
     // The long way to ask for graphics; what --gpus made the engine append is in the request already.
-    let capabilities = config_value(facts, CAPABILITIES);
+    let capabilities = match facts.engine {
+        Engine::Podman => spec.var(CAPABILITIES),
+        _ => config_value(facts, CAPABILITIES),
+    };
     if of_variable(facts, CAPABILITIES, capabilities) == Provenance::User {
         out.graphics |= capabilities.is_some_and(|value| wants_graphics(value.split(',')));
     }
@@ -135,6 +139,12 @@ pub fn from_spec(
         resume(&record, inventory, &nodes, &mut out);
     }
     out
+}
+
+/// What somebody asked for under podman, which appends the entries of CDI specifications to its own.
+/// Beside nodes `void` is what NVIDIA's specifications say to its hook, and nobody's request.
+fn podman_request(spec: Spec<'_>, has_nodes: bool) -> Option<String> {
+    spec.values(Variables::NAMES[2]).rfind(|value| !(has_nodes && *value == "void")).map(str::to_owned)
 }
 
 /// Rule 14, a second door: where nothing changed since the first one, its question is asked again.

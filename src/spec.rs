@@ -53,6 +53,8 @@ pub struct SpecNode<'a> {
     pub path: &'a str,
     /// What it is, for a character device.
     pub number: DeviceNumber,
+    /// Whether it says who may open it.
+    pub has_mode: bool,
 }
 
 /// An entry of `mounts`.
@@ -143,6 +145,12 @@ impl<'a> Spec<'a> {
         last_var(self.array("/process/env"), name)
     }
 
+    /// Every value of a variable in `process.env`, in order.
+    pub fn values(self, name: &str) -> impl DoubleEndedIterator<Item = &'a str> {
+        let entries = self.array("/process/env").iter().filter_map(Value::as_str);
+        entries.filter_map(move |entry| entry.strip_prefix(name)?.strip_prefix('='))
+    }
+
     /// The rootfs as the file names it.
     pub fn root_path(self) -> Option<&'a str> {
         self.0.pointer("/root/path").and_then(Value::as_str)
@@ -158,11 +166,6 @@ impl<'a> Spec<'a> {
         self.0
     }
 
-    /// Whether the container has a user namespace of its own.
-    pub fn has_user_namespace(self) -> bool {
-        self.array("/linux/namespaces").iter().any(|namespace| namespace["type"] == "user")
-    }
-
     /// Whether `linux.resources.devices` is there at all; rootless engines leave it out.
     pub fn has_device_rules(self) -> bool {
         self.0.pointer("/linux/resources/devices").is_some_and(Value::is_array)
@@ -176,7 +179,8 @@ impl<'a> Spec<'a> {
                 let number = DeviceNumber { major: number(&device["major"])?, minor: number(&device["minor"])? };
                 let is_char = matches!(device["type"].as_str(), Some("c" | "u"));
                 is_char.then_some(())?;
-                Some(SpecNode { path: device["path"].as_str()?, number })
+                let has_mode = !device["fileMode"].is_null();
+                Some(SpecNode { path: device["path"].as_str()?, number, has_mode })
             })
             .collect()
     }

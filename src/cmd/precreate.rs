@@ -55,9 +55,10 @@ pub fn run(directory: Option<&Path>, deadline: Instant) -> Result<Vec<u8>, Failu
     Ok(value.to_string().into_bytes())
 }
 
-/// podman's id: the last part of `cgroupsPath` (`…/libpod-ID`), else the folder above the bundle.
+/// podman's id: the last part of `cgroupsPath` (`…/libpod-ID`), else the folder above the bundle; none where podman 4
+/// is rootless, which starts hooks wherever its user is.
 fn container_id(spec: Spec<'_>, bundle: &Path) -> String {
     let from_cgroup = spec.text("/linux/cgroupsPath").and_then(|path| path.rsplit(['/', '-', ':']).next());
-    let from_bundle = || bundle.parent()?.file_name()?.to_str();
+    let from_bundle = || bundle.parent().filter(|_| bundle.ends_with("userdata"))?.file_name()?.to_str();
     from_cgroup.or_else(from_bundle).unwrap_or_default().trim_end_matches(".scope").to_owned()
 }

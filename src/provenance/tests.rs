@@ -90,8 +90,8 @@ fn what_is_not_docker_or_was_changed_later_or_does_not_fit_is_unknown() {
     assert_eq!(of_variable(&facts, "N", Some("1")), Provenance::User);
     assert_eq!(of_variable(&facts, "N", Some("2")), Provenance::Unknown, "changed after the engine stored it");
     assert_eq!(of_variable(&facts, "M", Some("2")), Provenance::Unknown, "added after the engine stored it");
-    let podman = EngineFacts { engine: Engine::Podman, ..facts.clone() };
-    assert_eq!(of_variable(&podman, "N", Some("1")), Provenance::Unknown);
+    let containerd = EngineFacts { engine: Engine::Containerd, ..facts.clone() };
+    assert_eq!(of_variable(&containerd, "N", Some("1")), Provenance::Unknown);
     let no_image = EngineFacts { image_env: None, ..facts.clone() };
     assert_eq!(of_variable(&no_image, "N", Some("1")), Provenance::Unknown);
     let another_image = docker(strings(&["N=1", "PATH=/bin"]), strings(&["PATH=/bin", "Q=1"]));
@@ -190,4 +190,41 @@ proptest! {
             prop_assert_eq!(split, split_by_definition(&config, &image));
         }
     }
+}
+
+#[track_caller]
+fn check_podman(image: &[&str], value: &str, expect: Provenance) {
+    let nothing = EngineFacts::nothing_known(Engine::Podman);
+    let facts = EngineFacts { image_env: Some(strings(image)), ..nothing };
+    assert_eq!(of_variable(&facts, "NVD", Some(value)), expect, "{image:?}");
+}
+
+#[test]
+fn podman_keeps_no_order_so_the_value_decides() {
+    check_podman(&["PATH=/bin"], "1", Provenance::User);
+    check_podman(&[], "1", Provenance::User);
+    check_podman(&["NVD=0"], "1", Provenance::User);
+    check_podman(&["NVD=0"], "0", Provenance::Image);
+    check_podman(&["nvd=1"], "1", Provenance::User);
+    let nothing = EngineFacts::nothing_known(Engine::Podman);
+    assert_eq!(of_variable(&nothing, "NVD", Some("1")), Provenance::Unknown);
+    assert_eq!(of_variable(&nothing, "NVD", None), Provenance::Unset);
+}
+
+/// What podman's reader of an image's entries makes of them.
+#[test]
+fn an_image_does_not_pass_for_a_user_of_podman() {
+    for image in [
+        &["NVD=all", "PATH=/bin", "NVD=1"][..],
+        &["NVD=1", "NVD=all"],
+        &[" NVD=1"],
+        &["\t NVD=1"],
+        &["NVD"],
+        &[" NVD"],
+        &["NV*"],
+        &["*"],
+    ] {
+        check_podman(image, "1", Provenance::Image);
+    }
+    check_podman(&["NVD =1", "NV=1", "NVDX*", "XNV*", "NVD=1 "], "1", Provenance::User);
 }

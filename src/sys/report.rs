@@ -1,10 +1,14 @@
 //! Where a wrapper's or hook's words go: the runtime's log file and standard error.
 
+use std::fs::File;
 use std::io::Write;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::SystemTime;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use serde_json::json;
 
 use super::raw;
@@ -36,10 +40,34 @@ pub fn failure(channel: &Channel<'_>, text: &str) {
 /// Says something on the standard error of the process that started us, which may show more of it than ours.
 pub fn to_parent(text: &str) {
     let Some(parent) = rustix::process::getppid() else { return };
-    let path = format!("/proc/{}/fd/2", parent.as_raw_nonzero());
-    let file = std::fs::OpenOptions::new().append(true).custom_flags(libc::O_NOCTTY | libc::O_NONBLOCK).open(path);
+    let its_own = descriptor_of(parent, 2).map(File::from);
+    let is_regular = |file: &File| file.metadata().is_ok_and(|metadata| metadata.is_file());
+    let mut file = match its_own {
+        // It shares the position, so that neither writes over what the other wrote.
+        Ok(file) if is_regular(&file) => file,
+        // Opened again, so that a full pipe does not keep us; where it is another user's, as it is if there is room.
+        its_own => {
+            let path = format!("/proc/{}/fd/2", parent.as_raw_nonzero());
+            let flags = libc::O_NOCTTY | libc::O_NONBLOCK;
+            let again = std::fs::OpenOptions::new().append(true).custom_flags(flags).open(path);
+            let Some(file) = again.ok().or_else(|| its_own.ok().filter(has_room)) else { return };
+            file
+        }
+    };
     // An extra channel; the exit code holds without it.
-    let _ = file.and_then(|mut file| file.write_all(format!("{text}\n").as_bytes()));
+    let _ = file.write_all(format!("{text}\n").as_bytes());
+}
+
+/// Whether a write would not wait.
+fn has_room(file: &File) -> bool {
+    let mut wait = [PollFd::new(file, PollFlags::OUT)];
+    poll(&mut wait, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+}
+
+/// The very descriptor of another process.
+fn descriptor_of(process: Pid, number: i32) -> rustix::io::Result<OwnedFd> {
+    let process = pidfd_open(process, PidfdFlags::empty())?;
+    pidfd_getfd(process, number, PidfdGetfdFlags::empty())
 }
 
 /// Writes to the log alone.

@@ -2,7 +2,7 @@
 
 use cudaview::config::{Config, GrantPolicy, ImageRequest};
 use cudaview::plan::Verdict;
-use cudaview::provenance::{Engine, EngineFacts};
+use cudaview::provenance::{Engine, EngineFacts, Provenance};
 use cudaview::situation::HostFacts;
 use serde_json::{Value, json};
 
@@ -30,8 +30,71 @@ fn withholding_makes_no_empty_list_of_rules() {
     });
     let world = World { host: HostFacts { rootless: true, ..HostFacts::default() }, ..world("a100x4") };
     let passed = pass(&before, &world);
-    assert_eq!(passed.after.pointer("/linux/devices"), Some(&json!([node(1)])));
+    // What is kept gets the mode that runc would give it, and crun not.
+    let mut kept = node(1);
+    kept["fileMode"] = json!(0o666);
+    assert_eq!(passed.after.pointer("/linux/devices"), Some(&json!([kept])));
     assert_eq!(passed.after.pointer("/linux/resources"), Some(&json!({})));
+}
+
+/// CDI specifications of NVIDIA's say `void` to its hook, and podman appends it; without nodes it is a user's word.
+#[test]
+fn podmans_void_is_nobodys_request() {
+    let check = |env: &[&str], nodes: &[Value], request: Option<&str>, from: Provenance| {
+        let mut world = world("a100x4");
+        world.facts.image_env = Some(vec!["NVIDIA_VISIBLE_DEVICES=all".to_owned()]);
+        let env: Vec<String> = env.iter().map(|value| format!("NVIDIA_VISIBLE_DEVICES={value}")).collect();
+        let config = json!({"process": {"env": env}, "linux": {"devices": nodes}});
+        let situation = pass(&config, &world).situation;
+        let found = (situation.visible_devices_request.as_deref(), situation.visible_devices_from);
+        assert_eq!(found, (request, from), "{env:?} {nodes:?}");
+    };
+    check(&["all", "void"], &[node(1)], Some("all"), Provenance::Image);
+    check(&["1", "void"], &[node(1)], Some("1"), Provenance::User);
+    check(&["void"], &[node(1)], None, Provenance::Unset);
+    check(&["void"], &[], Some("void"), Provenance::User);
+    check(&["2"], &[], Some("2"), Provenance::User);
+    check(&["all"], &[], Some("all"), Provenance::Image);
+}
+
+/// Under a user namespace podman writes no rules, and runc and crun deny; only a rootless one sets none.
+#[test]
+fn a_user_namespace_without_rules_gets_them() {
+    let before = json!({
+        "process": {"env": ["NVIDIA_VISIBLE_DEVICES=1"]},
+        "linux": {"namespaces": [{"type": "user"}], "resources": {"pids": {"limit": 7}}},
+    });
+    let rules = |rootless: bool| {
+        let mut world = World { host: HostFacts { rootless, ..HostFacts::default() }, ..world("a100x4") };
+        world.facts.image_env = Some(Vec::new());
+        pass(&before, &world).after.pointer("/linux/resources/devices").cloned()
+    };
+    let rule = json!({"allow": true, "type": "c", "major": 195, "minor": 1, "access": "rw"});
+    assert!(rules(false).is_some_and(|rules| rules.as_array().unwrap().contains(&rule)));
+    assert_eq!(rules(true), None);
+}
+
+/// The driver looks for a GPU by its number's name; another GPU's name there is mended, any other is left.
+#[test]
+fn a_gpu_under_anothers_name() {
+    let named = |path: &str, minor: u32| json!({"path": path, "type": "c", "major": 195, "minor": minor, "fileMode": 0o600, "uid": 7});
+    let rule = |minor: u32| json!({"allow": true, "type": "c", "major": 195, "minor": minor, "access": "rwm"});
+    let check = |devices: &[Value], expected: &[Value]| {
+        let before = json!({
+            "process": {"env": []},
+            "linux": {"devices": devices, "resources": {"devices": [rule(1), rule(3)]}},
+        });
+        let passed = pass(&before, &world("a100x4"));
+        assert_eq!(passed.after.pointer("/linux/devices"), Some(&json!(expected)), "{devices:?}");
+    };
+    check(&[named("/dev/nvidia0", 3)], &[named("/dev/nvidia3", 3)]);
+    let swapped = [named("/dev/nvidia3", 1), named("/dev/nvidia1", 3)];
+    check(&swapped, &[named("/dev/nvidia1", 1), named("/dev/nvidia3", 3)]);
+    let both = [named("/dev/nvidia0", 3), named("/dev/nvidia3", 3)];
+    check(&both, &both);
+    let own =
+        json!({"path": "/dev/nvidia3", "type": "c", "major": 195, "minor": 3, "fileMode": 0o666, "uid": 0, "gid": 0});
+    check(&[named("/gpu", 3)], &[named("/gpu", 3), own]);
 }
 
 /// A refused container is not edited, not even to drop a repeated entry.

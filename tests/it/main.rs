@@ -24,6 +24,7 @@ mod invariants;
 mod passthrough;
 mod plain_docker;
 mod plain_runc;
+mod podman;
 mod properties;
 mod sandbox;
 mod scenarios;

@@ -222,7 +222,9 @@ fn untouched(case: &Case, after: &Value, edits: &cudaview::edits::ContainerEdits
             }
             "/mounts" => edits.withhold_mounts.iter().any(|position| items(&case.config)[*position] == *item),
             "/linux/devices" | "/linux/resources/devices" => {
-                edits.withhold.iter().any(|n| item["major"] == n.major && item["minor"] == n.minor)
+                let mended = edits.mend.iter().map(|node| node.number).filter(|_| place == "/linux/devices");
+                let mut planned = edits.withhold.iter().copied().chain(mended);
+                planned.any(|n| item["major"] == n.major && item["minor"] == n.minor)
             }
             _ => is_our_hook(item) || (edits.remove_nvidia_hook && cudaview::spec::is_nvidia_hook(item)),
         };

@@ -1,5 +1,4 @@
-//! Docker's files about a container: `config.v2.json`, `hostconfig.json`, and the image's configuration in the
-//! graphdriver store.
+//! Docker's files about a container: `config.v2.json` and `hostconfig.json`. The image's are in [`super::docker_image`].
 
 use std::ffi::OsStr;
 use std::fs;
@@ -8,7 +7,8 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::image_config;
+use super::docker_image::{Image, Manifest, Platform};
+use super::{SIZE_LIMIT, is_digest as is_container_id, looked_at};
 use crate::provenance::{DockerDeviceRequest, Engine, EngineFacts, Requests};
 use crate::sys::errno::chain;
 use crate::sys::trusted::read_existing;
@@ -19,9 +19,6 @@ pub(super) const TASK_FOLDER: &str = "io.containerd.runtime.v2.task";
 
 /// Where dockerd keeps its data unless told otherwise.
 pub(super) const DEFAULT_DATA_ROOT: &str = "/var/lib/docker";
-
-/// No file of an engine that we read comes near this size, in bytes.
-pub(super) const SIZE_LIMIT: u64 = 16 << 20;
 
 /// The files that dockerd makes for each container and mounts into it.
 const MANAGED_FILES: [&str; 3] = ["hostname", "hosts", "resolv.conf"];
@@ -46,7 +43,7 @@ pub fn facts(bundle: &Path, spec: &Value, id: &str, argv_root: Option<&Path>) ->
             continue;
         }
         match read_container(data_root, id) {
-            Ok(container) => return Some(facts_of(data_root, id, container, notes)),
+            Ok(container) => return Some(facts_of(bundle, data_root, id, container, notes)),
             Err(reason) => notes.push(reason),
         }
     }
@@ -66,7 +63,8 @@ struct Container {
     name: Option<String>,
     image: Option<String>,
     /// Present when the image is in containerd's image store.
-    image_manifest: Option<serde::de::IgnoredAny>,
+    image_manifest: Option<Manifest>,
+    image_platform: Option<Platform>,
     driver: Option<String>,
     config: Option<ContainerConfig>,
 }
@@ -117,9 +115,9 @@ fn read_container(data_root: &Path, id: &str) -> Result<Container, String> {
     if container.id == id { Ok(container) } else { Err(looked_at(&path, "it is of another container")) }
 }
 
-fn facts_of(data_root: &Path, id: &str, container: Container, mut notes: Vec<String>) -> EngineFacts {
+fn facts_of(bundle: &Path, data_root: &Path, id: &str, container: Container, mut notes: Vec<String>) -> EngineFacts {
     let host_config = read_host_config(data_root, id);
-    let (image_env, config) = (image_env(data_root, &container), container.config);
+    let (image_env, config) = (image_env(bundle, data_root, &container), container.config);
     let image_env = image_env.map_err(|reason| notes.push(reason)).ok();
     let (config_env, image) = config.map_or((None, None), |config| (config.env, config.image));
     let base = EngineFacts {
@@ -150,33 +148,25 @@ fn read_host_config(data_root: &Path, id: &str) -> Result<HostConfig, String> {
     parse(&path, &content)
 }
 
-/// The image's own environment, from the graphdriver store.
-fn image_env(data_root: &Path, container: &Container) -> Result<Vec<String>, String> {
-    if container.image_manifest.is_some() {
-        return Err("the image is in containerd's image store, which was not looked at".to_owned());
-    }
+/// The image's own environment.
+fn image_env(bundle: &Path, data_root: &Path, container: &Container) -> Result<Vec<String>, String> {
     let Some(image) = container.image.as_deref() else { return Err("the container has no image".to_owned()) };
     // The legacy builder names an image so, and a step's environment holds ARG values, for which an image can ask
     // by ONBUILD. Nobody typed those for a container.
     if container.config.as_ref().is_some_and(|config| config.image.as_deref() == Some(image)) {
         return Err("the image was named by its whole id, as a step of docker build does".to_owned());
     }
-    let digest = image.strip_prefix("sha256:").filter(|hex| is_container_id(hex));
-    let driver = container.driver.as_deref().filter(|name| is_file_name(name));
-    let (Some(digest), Some(driver)) = (digest, driver) else {
-        return Err("the container's image id or storage driver is not of a known form".to_owned());
+    let image = Image {
+        id: image,
+        driver: container.driver.as_deref(),
+        manifest: container.image_manifest.as_ref(),
+        platform: container.image_platform.as_ref(),
     };
-    let path = data_root.join("image").join(driver).join("imagedb/content/sha256").join(digest);
-    let content = read_existing(&path, SIZE_LIMIT).map_err(|error| chain(&error))?;
-    image_config::env(&content).map_err(|reason| looked_at(&path, &reason))
+    image.env(bundle, data_root)
 }
 
 fn parse<T: for<'a> Deserialize<'a>>(path: &Path, content: &[u8]) -> Result<T, String> {
     serde_json::from_slice(content).map_err(|error| looked_at(path, &error.to_string()))
-}
-
-fn looked_at(path: &Path, reason: &str) -> String {
-    format!("looked at {:?}: {reason}", path.to_string_lossy())
 }
 
 /// X of each `X/containers/<64 hex>/hosts` and the like that is mounted at the file's place under `/etc`.
@@ -230,15 +220,6 @@ fn namespace_of<'a>(bundle: &'a Path, argv_root: Option<&'a Path>) -> Option<&'a
     });
     let names = [of_bundle, of_root].into_iter().flatten().filter_map(|path| path.file_name()?.to_str());
     names.into_iter().find(|name| *name == "moby" || name.starts_with("moby-"))
-}
-
-/// A container id or a digest: 64 hexadecimal digits.
-fn is_container_id(text: &str) -> bool {
-    text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-}
-
-fn is_file_name(text: &str) -> bool {
-    !text.is_empty() && text != "." && text != ".." && !text.contains(['/', '\0'])
 }
 
 #[cfg(test)]

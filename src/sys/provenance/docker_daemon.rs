@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use super::SIZE_LIMIT;
 use super::docker::DEFAULT_DATA_ROOT;
-use super::docker::SIZE_LIMIT;
 use crate::provenance::{Engine, EngineFacts};
 use crate::sys::trusted::read_existing;
 

@@ -4,7 +4,9 @@
 
 pub mod docker;
 pub mod docker_daemon;
+mod docker_image;
 mod image_config;
+mod podman;
 
 use std::path::Path;
 
@@ -12,24 +14,24 @@ use serde_json::Value;
 
 use crate::provenance::{Engine, EngineFacts};
 
+/// No file of an engine that we read comes near this size, in bytes.
+const SIZE_LIMIT: u64 = 16 << 20;
+
 /// What can be learnt about the container `id` from its bundle, its spec and the engine's files.
 ///
 /// `argv_root` is the runtime's `--root`, which names the engine's namespace.
 /// Never fails: what cannot be read is not known, and the notes say so.
 pub fn facts(bundle: &Path, spec: &Value, id: &str, argv_root: Option<&Path>) -> EngineFacts {
-    docker::facts(bundle, spec, id, argv_root).unwrap_or_else(|| other_engine(bundle, spec))
+    docker::facts(bundle, spec, id, argv_root).unwrap_or_else(|| other_engine(bundle, spec, id))
 }
 
-/// Podman and containerd, known by what they leave in the spec; their files are not read here.
-fn other_engine(bundle: &Path, spec: &Value) -> EngineFacts {
+/// Podman and containerd, known by what they leave in the spec; containerd has no files that can be read.
+fn other_engine(bundle: &Path, spec: &Value, id: &str) -> EngineFacts {
     let under_containerd = bundle.components().any(|part| part.as_os_str() == docker::TASK_FOLDER);
-    let engine = if is_podman(spec) {
-        Engine::Podman
-    } else if under_containerd || has_containerd_annotation(spec) {
-        Engine::Containerd
-    } else {
-        Engine::Unknown
-    };
+    if is_podman(spec) && !under_containerd {
+        return podman::facts(bundle, spec, id);
+    }
+    let engine = if under_containerd || has_containerd_annotation(spec) { Engine::Containerd } else { Engine::Unknown };
     EngineFacts::nothing_known(engine)
 }
 
@@ -43,6 +45,15 @@ fn has_containerd_annotation(spec: &Value) -> bool {
     spec["annotations"].as_object().is_some_and(|annotations| annotations.keys().any(known))
 }
 
+fn looked_at(path: &Path, reason: &str) -> String {
+    format!("looked at {:?}: {reason}", path.to_string_lossy())
+}
+
+/// A container id, an image id or a digest without its algorithm: 64 hexadecimal digits.
+fn is_digest(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -53,13 +64,15 @@ mod tests {
     fn other_engines_are_told_by_what_they_leave_in_the_spec() {
         let check = |bundle: &str, spec: Value, expect: Engine| {
             let found = facts(Path::new(bundle), &spec, "c1", None);
-            assert_eq!(found, EngineFacts::nothing_known(expect), "{spec}");
+            assert_eq!((found.engine, found.image_env), (expect, None), "{spec}");
         };
         check("/b", json!({}), Engine::Unknown);
         check("/b", json!({"annotations": {"a": "b"}}), Engine::Unknown);
         check("/b", json!({"annotations": {"io.container.manager": "libpod"}}), Engine::Podman);
         check("/b", json!({"annotations": {"io.kubernetes.cri.container-type": "container"}}), Engine::Containerd);
         check("/b", json!({"annotations": {"nerdctl/name": "x"}}), Engine::Containerd);
-        check("/run/containerd/io.containerd.runtime.v2.task/default/c1", json!({}), Engine::Containerd);
+        let task = "/run/containerd/io.containerd.runtime.v2.task/default/c1";
+        check(task, json!({}), Engine::Containerd);
+        check(task, json!({"annotations": {"io.container.manager": "libpod"}}), Engine::Containerd);
     }
 }

@@ -1,6 +1,7 @@
 //! Images that no Dockerfile gives.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::json;
@@ -10,33 +11,39 @@ use super::command::run;
 use super::dockerd::Dockerd;
 
 impl Dockerd {
-    /// Loads an image of the simulated host's root file system whose environment is exactly this list, repeated keys
-    /// and entries without `=` included, in the format of `docker save`.
+    /// Loads an image of the simulated host's root file system whose environment is exactly this list.
     #[track_caller]
     pub(crate) fn load(&self, inventory_name: &str, name: &str, env: &[&str]) {
-        let layer = rootfs_tar(inventory_name);
-        let digest = run(Command::new("sha256sum").arg(&layer)).ok().stdout;
-        let digest = digest.split_whitespace().next().unwrap();
-
         let folder = tempfile::Builder::new().prefix("image").tempdir_in(self.path()).unwrap();
-        let file = |name: &str| folder.path().join(name);
-        fs::copy(&layer, file("layer.tar")).unwrap();
-        let config = json!({
-            "architecture": if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" },
-            "os": "linux",
-            "created": "2024-01-01T00:00:00Z",
-            "config": {"Env": env},
-            "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{digest}")]},
-        });
-        let manifest =
-            json!([{"Config": "config.json", "RepoTags": [format!("{name}:latest")], "Layers": ["layer.tar"]}]);
-        fs::write(file("config.json"), config.to_string()).unwrap();
-        fs::write(file("manifest.json"), manifest.to_string()).unwrap();
-
-        let image = file("image.tar");
-        let mut tar = Command::new("tar");
-        tar.arg("-cf").arg(&image).arg("-C").arg(folder.path()).args(["manifest.json", "config.json", "layer.tar"]);
-        run(&mut tar).ok();
+        let image = archive(folder.path(), inventory_name, name, env);
         run(self.command().args(["load", "--quiet", "--input"]).arg(&image)).ok();
     }
+}
+
+/// Writes an image of the simulated host's root file system in the format of `docker save`. Its environment is exactly
+/// this list, repeated keys and entries without `=` included.
+#[track_caller]
+pub(crate) fn archive(folder: &Path, inventory_name: &str, name: &str, env: &[&str]) -> PathBuf {
+    let layer = rootfs_tar(inventory_name);
+    let digest = run(Command::new("sha256sum").arg(&layer)).ok().stdout;
+    let digest = digest.split_whitespace().next().unwrap();
+
+    let file = |name: &str| folder.join(name);
+    fs::copy(&layer, file("layer.tar")).unwrap();
+    let config = json!({
+        "architecture": if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" },
+        "os": "linux",
+        "created": "2024-01-01T00:00:00Z",
+        "config": {"Env": env},
+        "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{digest}")]},
+    });
+    let manifest = json!([{"Config": "config.json", "RepoTags": [format!("{name}:latest")], "Layers": ["layer.tar"]}]);
+    fs::write(file("config.json"), config.to_string()).unwrap();
+    fs::write(file("manifest.json"), manifest.to_string()).unwrap();
+
+    let image = file("image.tar");
+    let mut tar = Command::new("tar");
+    tar.arg("-cf").arg(&image).arg("-C").arg(folder).args(["manifest.json", "config.json", "layer.tar"]);
+    run(&mut tar).ok();
+    image
 }

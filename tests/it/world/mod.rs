@@ -13,6 +13,7 @@ pub(crate) mod dockerd;
 pub(crate) mod image;
 pub(crate) mod install;
 pub(crate) mod mounts;
+pub(crate) mod podman;
 pub(crate) mod spec;
 
 pub(crate) use artifacts::rootfs;
@@ -20,6 +21,7 @@ pub(crate) use bundle::{Bundle, CgroupView};
 pub(crate) use count::Access;
 pub(crate) use dockerd::Dockerd;
 pub(crate) use install::Install;
+pub(crate) use podman::Podman;
 
 use std::path::{Path, PathBuf};
 

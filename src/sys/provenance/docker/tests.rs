@@ -180,7 +180,8 @@ fn without_the_images_configuration_a_value_is_of_unknown_origin() {
         root.write_container("config.v2.json", &container);
         root
     };
-    check(&with("ImageManifest", json!({"digest": "sha256:0"})), "containerd's image store");
+    check(&with("ImageManifest", json!({"digest": "sha256:0"})), "known form");
+    check(&with("ImageManifest", json!({"digest": format!("sha256:{IMAGE}")})), "manifest is not there");
     check(&with("Image", json!(format!("sha256:{ID}"))), "ENOENT");
     check(&with("Image", json!("sha256:../../x")), "known form");
     check(&with("Image", Value::Null), "no image");

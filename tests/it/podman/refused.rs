@@ -1,0 +1,46 @@
+//! What the person at the terminal reads.
+
+use super::{BOTH, GPUS_1_3, Host, PRECREATE, Setup, WRAPPER};
+use crate::world::podman::IMAGE;
+
+const FIRST_LINE: &str = "cudaview: refused, CUDA_VISIBLE_DEVICES=\"5\" names none of the granted GPUs";
+
+#[track_caller]
+fn refused(setup: Setup) {
+    let host = Host::new(setup, "");
+    let flags = [&GPUS_1_3[..], &["-e", "CUDA_VISIBLE_DEVICES=5"]].concat();
+    let ran = host.podman.run(&flags, IMAGE, &["true"]).failed_with(126);
+    assert!(ran.stderr.contains(FIRST_LINE), "{ran}");
+    assert!(ran.stderr.contains("hint: for host GPUs 1 and 3, leave CUDA_VISIBLE_DEVICES out"), "{ran}");
+    if setup.precreate {
+        assert!(ran.stderr.contains("(for the reason: journalctl -t cudaview)"), "{ran}");
+    }
+    let record = host.last_audit();
+    assert_eq!(
+        (record["verdict"].as_str(), record["provenance"].as_str()),
+        (Some("refused"), Some("user")),
+        "{record}"
+    );
+    assert_eq!(record["engine"], "podman");
+    assert_eq!(record["image"], "localhost/box:latest");
+    // The next container is none the worse for it.
+    host.podman.run(&GPUS_1_3, IMAGE, &["true"]).ok();
+}
+
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn podman_wrapper_refuses() {
+    refused(WRAPPER);
+}
+
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn podman_precreate_refuses() {
+    refused(PRECREATE);
+}
+
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn podman_both_doors_refuse() {
+    refused(BOTH);
+}
