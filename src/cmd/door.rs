@@ -148,8 +148,9 @@ impl Decision {
         let hosts = |devices: &[crate::inventory::Device]| -> Vec<String> {
             devices.iter().map(|device| self.inventory.host_label(*device)).collect()
         };
-        let sources: Vec<String> =
+        let mut sources: Vec<String> =
             self.plan.grant.requests.iter().map(|request| format!("{:?}", request.source).to_lowercase()).collect();
+        sources.dedup();
         json!({
             "schemaVersion": 1,
             "time": crate::sys::report::now(),

@@ -3,6 +3,7 @@
 //! `plain_docker` shows the same containers without cudaview.
 
 mod audit;
+mod cdi;
 mod exec;
 mod hostile;
 mod image_request;

@@ -15,6 +15,8 @@ use serde_json::json;
 
 use bundle::{Bundle, started, texts};
 
+use crate::world::mounts::mounts_below;
+
 const HOOK: &str = env!("CARGO_BIN_EXE_cudaview-hook");
 const GPU1: &str = "/dev/nvidia1=195:1";
 
@@ -186,16 +188,13 @@ fn in_a_user_namespace_the_hosts_node_is_bound() {
     let dev_root = with_user_namespace(&mut bundle, 1);
     bundle.allow_gpu1();
     bundle.hook(&["--node", GPU1, "--node=/dev/nvidia-caps/nvidia-cap2=236:2", &dev_root]);
-    // Other tests of this world mount and unmount at the same time.
-    let folder = bundle.path("dev-root").parent().unwrap().display().to_string();
-    let own = |line: &&str| line.contains("nvidia") || line.contains(&folder);
-    let mounts = || fs::read_to_string("/proc/self/mountinfo").unwrap().lines().filter(own).count();
-    let mounts_before = mounts();
     let out = bundle.starts();
     assert!(out.contains("/dev/nvidia1 c3:1 666 65534:65534\n"), "{out}");
     assert!(out.contains("/dev/nvidia-caps/nvidia-cap2 ec:2 666 65534:65534\n"), "{out}");
     assert!(out.contains("No such device or address"), "{out}");
-    assert!(mounts() <= mounts_before, "a mount was left on the host");
+    // Other tests mount and unmount in the same namespace.
+    let left = mounts_below(&bundle.path(""));
+    assert!(left.is_empty(), "left on the host: {left:?}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use cudaview::spec::{Spec, allowed};
 use serde_json::{Value, json};
 
 use crate::world::count::Access;
-use crate::world::{A100X4, Bundle, CgroupView, find_program, require};
+use crate::world::{A100X4, Bundle, CgroupView, find_program, only_cgroup_v2, require};
 
 const GPU1: DeviceNumber = DeviceNumber { major: 195, minor: 1 };
 
@@ -39,13 +39,19 @@ fn lists() -> Vec<Value> {
     ]
 }
 
+/// Lists that crun reads otherwise on cgroup version 2 than on version 1, and than runc on either. Its program takes
+/// the last rule that alone covers all of what is wanted, and heeds numbers and access of a rule for all types.
+/// No engine is known to write any of them.
+const CRUN_V2_DIFFERS: &[usize] = &[8, 12, 13, 15, 16, 18];
+
 #[test]
 #[ignore = "needs root and engines: sudo tests/run"]
 fn rules_mean_what_runtimes_make_of_them() {
     require(&["runc", "crun"]);
     let views = [("runc", CgroupView::Machine), ("runc", CgroupView::OnlyV2), ("crun", CgroupView::WithoutUnified)];
     for (name, view) in views {
-        for list in lists() {
+        let mut differing = Vec::new();
+        for (number, list) in lists().into_iter().enumerate() {
             let command = Access::command(1);
             let command = command.each_ref().map(String::as_str);
             let bundle = Bundle::with_runtime(&find_program(name), A100X4, &command, &[]).seeing(view);
@@ -58,7 +64,11 @@ fn rules_mean_what_runtimes_make_of_them() {
             let spec = bundle.spec();
             let expected = allowed(Spec::new(&spec).unwrap().rules(), GPU1);
             let ran = bundle.run();
-            assert_eq!(Access::of(ran) == Access::Openable, expected, "{name} {view:?} {list}");
+            if (Access::of(ran) == Access::Openable) != expected {
+                differing.push(number);
+            }
         }
+        let known = if name == "crun" && only_cgroup_v2() { CRUN_V2_DIFFERS } else { &[] };
+        assert_eq!(differing, known, "{name} {view:?}: {}", Value::from(lists()));
     }
 }

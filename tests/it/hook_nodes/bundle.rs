@@ -144,8 +144,11 @@ impl Bundle {
         let output = self.run(&["runc"]);
         let (out, err) = texts(&output);
         assert!(!output.status.success() && !out.contains("started"), "{out}\n{err}");
+        // A warning of runc's own, on cgroup version 2.
+        let ours = err.lines().filter(|line| !line.contains("unable to get oom kill count"));
+        let ours = ours.collect::<Vec<_>>().join("\n").to_lowercase();
         for word in ["permission denied", "no such file", "is a directory", "not a directory"] {
-            assert!(!err.to_lowercase().contains(word), "docker would take {word:?} for something else: {err}");
+            assert!(!ours.contains(word), "docker would take {word:?} for something else: {err}");
         }
         err
     }

@@ -7,6 +7,7 @@
 
 pub(crate) mod artifacts;
 pub(crate) mod bundle;
+pub(crate) mod cdi;
 pub(crate) mod command;
 pub(crate) mod count;
 pub(crate) mod dockerd;
@@ -72,6 +73,11 @@ pub(crate) fn uuids(inventory_name: &str) -> Vec<String> {
     let text = std::fs::read_to_string(inventory(inventory_name)).unwrap();
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
     value["gpus"].as_array().unwrap().iter().map(|gpu| gpu["uuid"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Whether this machine, or the world that `tests/engines` makes, has nothing but cgroup version 2.
+pub(crate) fn only_cgroup_v2() -> bool {
+    Path::new("/sys/fs/cgroup/cgroup.controllers").exists()
 }
 
 /// The cgroup below which everything of this run lives; `tests/run` removes it at the end.
