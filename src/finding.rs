@@ -65,7 +65,7 @@ codes! {
     NothingGranted "nothing-granted" "CUDA_VISIBLE_DEVICES is set, but the container was given no GPU",
     UnknownDevice "unknown-device" "the selection names a GPU that this host does not have",
     RequestUnreadable "request-unreadable" "the engine's record of the GPU request must exist and cannot be read",
-    Withheld "withheld" "granted GPUs that the value leaves out, or [limit] withholds, lost their nodes, so that nvidia-smi and CUDA agree",
+    Withheld "withheld" "granted GPUs that the value leaves out, or a limit withholds, lost their nodes, so that nvidia-smi and CUDA agree",
     CannotNarrow "cannot-narrow" "the container can open more GPUs than it was given",
     OneMigDevice "one-mig-device" "several devices are chosen, and with this driver a process sees one MIG device only",
     DeviceOrderChanged "device-order-changed" "with CUDA_DEVICE_ORDER=PCI_BUS_ID cuda:0 may be another card than before",

@@ -1,4 +1,4 @@
-//! Docker's files about a container: `config.v2.json` and `hostconfig.json`. The image's are in [`super::docker_image`].
+//! Docker's files about a container: `config.v2.json` and `hostconfig.json`. The image's are in `docker_image.rs`.
 
 use std::ffi::OsStr;
 use std::fs;
