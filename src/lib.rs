@@ -1,4 +1,17 @@
 //! cudaview makes the GPU numbers inside a container mean one thing.
+//!
+//! ```text
+//! argv, bundle ─► Value (lossless JSON) ─► Spec ─┐
+//! engine's files ────────────────► EngineFacts ──┼─► Situation ─┐
+//! host (/proc, /dev) ────────────► HostFacts ────┘              │   Inventory, Config
+//! ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ pure from here ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─┴────────┬─ ─ ─ ─ ─
+//! grant ─► reconcile ─► Plan {verdict, emitted variables, findings} ◄─────┘
+//!                        └─► ContainerEdits ─► report (text, JSON)
+//! ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─
+//! apply once (a temporary file and a rename, only if it changed) ─► execve the real runtime
+//! ```
+//!
+//! What is not under [`sys`] or [`cmd`] opens no file, reads no clock and no environment, and prints nothing.
 
 pub mod argv;
 #[allow(clippy::disallowed_methods, reason = "a shell gathers, acts and reports")]
