@@ -292,8 +292,9 @@ fn write_configuration(path: &Path, install: &Install, setup: Setup) {
     }
     let conf = replaced(&shipped("podman/containers.conf"), "/usr/bin/cudaview-runtime", &install.runtime());
     let conf = replaced(&conf, "[engine]\n", Path::new(&engine));
-    // The default asks for more open files than a virtual machine may allow.
-    let containers = "[containers]\ndefault_ulimits = []\nnetns = \"none\"\n";
+    // The default asks for more open files than a virtual machine may allow, and for a controller that a private
+    // cgroup2 view may not have.
+    let containers = "[containers]\ndefault_ulimits = []\npids_limit = 0\nnetns = \"none\"\n";
     fs::write(path.join("containers.conf"), format!("{containers}{conf}")).unwrap();
     let hook =
         replaced(&shipped("precreate/50-cudaview.json"), "/usr/bin/cudaview-hook", &install.bin("cudaview-hook"));
