@@ -53,19 +53,20 @@ pub fn run(arguments: &Arguments, state: &State, deadline: Instant) -> Result<Op
         low_level: None,
         requests: &requests,
     };
-    let decision = decide(&container, &config)?;
+    let mut decision = decide(&container, &config)?;
     if config.mode == Mode::Observe {
         decision.audit(&container, &config, "observe");
         return Ok(None);
     }
+    let refusal = decision.refusal();
+    if refusal.is_some() || decision.plan.verdict == Verdict::NotApplicable {
+        decision.audit(&container, &config, "enforce");
+        return refusal.map_or(Ok(None), Err);
+    }
+    let outcome = unfixable(&decision, &config);
+    as_left(&mut decision, outcome.is_err());
     decision.audit(&container, &config, "enforce");
-    if let Some(refusal) = decision.refusal() {
-        return Err(refusal);
-    }
-    if decision.plan.verdict == Verdict::NotApplicable {
-        return Ok(None);
-    }
-    let warning = unfixable(&decision, &config)?;
+    let warning = outcome?;
     let nodes = nodes(&decision, &config);
     allow(state, spec, &nodes)?;
     let root = root(state, spec, &bundle);
@@ -127,6 +128,19 @@ fn unfixable(decision: &Decision, config: &Config) -> Result<Option<String>, Fai
         OnUnfixableEnv::Refuse => Err(Failure::text_only(Exit::Refused, format!("refused, {text}")).hint(OTHER_DOORS)),
         OnUnfixableEnv::Warn => Ok(Some(format!("warning: {text}\n  hint: {OTHER_DOORS}"))),
     }
+}
+
+/// The plan as this door leaves the container: nothing is rewritten and nothing narrowed away.
+fn as_left(decision: &mut Decision, refused: bool) {
+    let original = decision.situation.original.clone();
+    let granted = decision.plan.grant.devices.clone();
+    let (value, order) = (original.visible_devices.as_deref(), original.device_order.as_deref());
+    decision.plan.visible = cuda::predict(&decision.inventory, &granted, value, order).visible;
+    decision.plan.verdict = if refused { Verdict::Refused } else { Verdict::Consistent };
+    if let Some(decided) = &mut decision.plan.reconciliation {
+        decided.kept = granted;
+    }
+    decision.plan.emitted = original;
 }
 
 /// Everything that was granted: without a rewritten environment nothing may be narrowed away.

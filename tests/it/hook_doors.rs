@@ -86,6 +86,9 @@ fn alone_it_warns_or_refuses_where_the_environment_would_need_a_rewrite() {
     let count = allowed(&install, &env).count();
     assert_eq!(count.cuda, [all[3].clone()], "a hook cannot rewrite the environment");
     assert_eq!(count.nvml, [all[1].clone(), all[3].clone()]);
+    let record = &install.audit_records()[0];
+    assert_eq!((&record["verdict"], &record["visible"]), (&json!("consistent"), &json!(["3"])), "{record}");
+    assert_eq!((&record["before"], &record["kept"]), (&record["after"], &json!(["1", "3"])), "nothing was rewritten");
     let config = std::fs::read_to_string(install.config()).unwrap();
     install.configure(&format!("{config}\n[hook]\non_unfixable_env = \"refuse\"\n"));
     let ran = allowed(&install, &env).run();
