@@ -4,6 +4,7 @@
 
 mod audit;
 mod cdi;
+mod crun;
 mod exec;
 mod hostile;
 mod image_request;

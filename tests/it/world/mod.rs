@@ -15,6 +15,7 @@ pub(crate) mod image;
 pub(crate) mod install;
 pub(crate) mod mounts;
 pub(crate) mod podman;
+pub(crate) mod shims;
 pub(crate) mod spec;
 
 pub(crate) use artifacts::rootfs;

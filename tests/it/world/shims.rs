@@ -1,0 +1,54 @@
+//! Programs between cudaview and the low-level runtime that make up for what a test machine lacks.
+//!
+//! None of them knows of GPUs, and what is shown without cudaview is shown with the same program.
+
+use std::path::{Path, PathBuf};
+
+use super::command::write_program;
+use super::find_program;
+
+/// Writes a low-level runtime that changes `config.json` by this jq filter at `create`, and then becomes `program`,
+/// with `surroundings` before it.
+#[track_caller]
+fn write(path: &Path, filter: &str, surroundings: &str, program: &str) {
+    let script = format!(
+        r#"#!/bin/sh
+set -e
+bundle= previous=
+for word; do
+    [ "$previous" != --bundle ] || bundle=$word
+    previous=$word
+done
+if [ -n "$bundle" ]; then
+    '{jq}' -c '{filter}' "$bundle/config.json" >"$bundle/config.json.shim"
+    mv "$bundle/config.json.shim" "$bundle/config.json"
+fi
+exec {surroundings}'{program}' "$@"
+"#,
+        jq = find_program("jq").display(),
+        program = find_program(program).display(),
+    );
+    write_program(path, script.as_bytes());
+}
+
+/// crun, for engines. Plain crun stops at limits for which a test machine has no controllers, and old versions of it at
+/// the sight of a cgroup2 mount beside version 1.
+#[track_caller]
+pub(crate) fn crun(folder: &Path) -> PathBuf {
+    let path = folder.join("crun");
+    let filter = "del(.linux.resources | .blockIO, .memory, .cpu, .pids)";
+    let hiding = "unshare --mount --propagation slave sh -c \
+        '[ ! -d /sys/fs/cgroup/unified ] || mount -t tmpfs none /sys/fs/cgroup/unified; exec \"$@\"' sh ";
+    write(&path, filter, hiding, "crun");
+    path
+}
+
+/// runc for `docker run --privileged`, which asks for every capability that the daemon knows: without the one that a
+/// test machine's root lacks.
+#[track_caller]
+pub(crate) fn runc_without_sys_resource(folder: &Path) -> PathBuf {
+    let path = folder.join("runc");
+    let filter = "(.process.capabilities | .[]?) |= map(select(. != \"CAP_SYS_RESOURCE\"))";
+    write(&path, filter, "", "runc");
+    path
+}
