@@ -10,7 +10,9 @@ mod hostile;
 mod image_request;
 mod life;
 mod refused;
+mod restarts;
 mod table;
+mod userns;
 
 use std::fs;
 
