@@ -4,11 +4,14 @@
 
 mod audit;
 mod cdi;
+mod compose;
 mod crun;
 mod exec;
 mod hostile;
 mod image_request;
+mod leaks;
 mod life;
+mod lock;
 mod refused;
 mod restarts;
 mod table;
