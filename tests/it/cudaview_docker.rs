@@ -12,6 +12,7 @@ mod image_request;
 mod leaks;
 mod life;
 mod lock;
+mod privileged;
 mod refused;
 mod restarts;
 mod table;

@@ -7,22 +7,25 @@ use std::path::{Path, PathBuf};
 use super::command::write_program;
 use super::find_program;
 
-/// Writes a low-level runtime that changes `config.json` by this jq filter at `create`, and then becomes `program`,
-/// with `surroundings` before it.
+/// Writes a low-level runtime that changes `config.json`, and the process file of an `exec`, by these jq filters and then
+/// becomes `program`, with `surroundings` before it.
 #[track_caller]
-fn write(path: &Path, filter: &str, surroundings: &str, program: &str) {
+fn write(path: &Path, config: &str, process: &str, surroundings: &str, program: &str) {
     let script = format!(
         r#"#!/bin/sh
 set -e
-bundle= previous=
+change() {{
+    '{jq}' -c "$2" "$1" >"$1.shim"
+    mv "$1.shim" "$1"
+}}
+previous=
 for word; do
-    [ "$previous" != --bundle ] || bundle=$word
+    case $previous in
+        --bundle) change "$word/config.json" '{config}' ;;
+        --process) change "$word" '{process}' ;;
+    esac
     previous=$word
 done
-if [ -n "$bundle" ]; then
-    '{jq}' -c '{filter}' "$bundle/config.json" >"$bundle/config.json.shim"
-    mv "$bundle/config.json.shim" "$bundle/config.json"
-fi
 exec {surroundings}'{program}' "$@"
 "#,
         jq = find_program("jq").display(),
@@ -39,7 +42,7 @@ pub(crate) fn crun(folder: &Path) -> PathBuf {
     let filter = "del(.linux.resources | .blockIO, .memory, .cpu, .pids)";
     let hiding = "unshare --mount --propagation slave sh -c \
         '[ ! -d /sys/fs/cgroup/unified ] || mount -t tmpfs none /sys/fs/cgroup/unified; exec \"$@\"' sh ";
-    write(&path, filter, hiding, "crun");
+    write(&path, filter, ".", hiding, "crun");
     path
 }
 
@@ -48,7 +51,7 @@ pub(crate) fn crun(folder: &Path) -> PathBuf {
 #[track_caller]
 pub(crate) fn runc_without_sys_resource(folder: &Path) -> PathBuf {
     let path = folder.join("runc");
-    let filter = "(.process.capabilities | .[]?) |= map(select(. != \"CAP_SYS_RESOURCE\"))";
-    write(&path, filter, "", "runc");
+    let filter = |at: &str| format!("({at} | .[]?) |= map(select(. != \"CAP_SYS_RESOURCE\"))");
+    write(&path, &filter(".process.capabilities"), &filter(".capabilities"), "", "runc");
     path
 }
