@@ -111,6 +111,14 @@ impl Podman {
         self.folder.as_ref().unwrap().path()
     }
 
+    /// The major and the minor number of podman's version.
+    #[track_caller]
+    pub(crate) fn version(&self) -> (u32, u32) {
+        let ran = run(Command::new(&self.program).arg("--version")).ok();
+        let mut numbers = ran.stdout.split([' ', '.']).filter_map(|part| part.parse().ok());
+        numbers.next().zip(numbers.next()).unwrap_or_else(|| panic!("no version: {ran}"))
+    }
+
     /// A program in podman's namespace, as podman's user.
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("nsenter");
