@@ -11,6 +11,7 @@
 mod attacks;
 mod bad_input;
 mod brain;
+mod cells;
 mod cli;
 mod command;
 mod cudaview_docker;
