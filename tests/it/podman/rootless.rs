@@ -22,6 +22,7 @@ fn rootless(setup: Setup, config: &str) {
     // A raw --device is a bind mount there.
     check(&["--device", "/dev/nvidia1", "--device", "/dev/nvidia3", "-e", "CUDA_VISIBLE_DEVICES=3"], IMAGE, &[3], "0");
     check(&["-e", "NVIDIA_VISIBLE_DEVICES=2"], IMAGE, &[2], "0");
+    check(&[&GPUS_1_3[..], &["--userns", "keep-id", "-e", "CUDA_VISIBLE_DEVICES=3"]].concat(), IMAGE, &[3], "0");
     let ran = host.podman.run(&[&GPUS_1_3[..], &["-e", "CUDA_VISIBLE_DEVICES=5"]].concat(), IMAGE, &["true"]);
     assert!(ran.failed_with(126).stderr.contains("names none of the granted GPUs"));
     if setup.runtime == "cudaview" {

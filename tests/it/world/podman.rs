@@ -50,7 +50,7 @@ impl Setup {
 /// A mount namespace for podman and its containers.
 ///
 /// In it the machine's cgroup2 mount is hidden (old versions of crun stop at the sight of both), `/dev` has the
-/// simulated GPUs' nodes, and `/run/cdi` a specification for them.
+/// simulated GPUs' nodes, and `/run/cdi` a specification for them. `/tmp` and `/var/tmp` are its own.
 pub(crate) struct Podman {
     /// Always there until it is dropped.
     folder: Option<TempDir>,
@@ -75,6 +75,7 @@ mount -t devpts -o newinstance,ptmxmode=0666,mode=620,gid=5 devpts "$dev/pts"
 mount -t tmpfs -o mode=1777,nosuid,nodev shm "$dev/shm"
 mount -t mqueue mqueue "$dev/mqueue"
 mount --move "$dev" /dev
+for folder in /tmp /var/tmp; do mount -t tmpfs -o mode=1777,nosuid,nodev tmp "$folder"; done
 mkdir -p /run/cdi
 mount --bind "$1/cdi" /run/cdi
 for file in passwd group subuid subgid; do mount --bind "$1/etc/$file" "/etc/$file"; done
