@@ -5,6 +5,7 @@ mod devices;
 mod doors;
 mod leaks;
 mod life;
+mod names;
 mod provenance;
 mod refused;
 mod rootless;

@@ -2,6 +2,7 @@
 
 use super::{BOTH, Expected, GPUS_1_3, Host, PRECREATE, Setup, WRAPPER};
 use crate::world::Access;
+use crate::world::count::{COUNT, Count};
 use crate::world::podman::IMAGE;
 
 const CRUN: &str = "low_level_runtime = [\"crun\"]";
@@ -145,6 +146,18 @@ fn mapped(setup: Setup, config: &str) {
     // Nobody put these nodes there but us.
     let flags = [&map[..], &["-e", "NVIDIA_VISIBLE_DEVICES=2"]].concat();
     host.check(&flags, IMAGE, &Expected { view: &[2], nodes: &[2], value: "0" });
+}
+
+/// CDI names no mode, and crun takes none for 0 there: what was given cannot be opened but by root.
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn podman_without_cudaview_a_user_namespace_on_crun_has_nodes_that_a_user_cannot_open() {
+    let map = ["--uidmap", "0:200000:65536", "--gidmap", "0:200000:65536", "--user", "1000:1000"];
+    for (runtime, view) in [("crun", &[][..]), ("runc", &[1, 3])] {
+        let host = Host::new(Setup { runtime, ..PRECREATE }, "");
+        let count = Count::of(host.podman.plainly(runtime, &[&GPUS_1_3, &map[..]].concat(), IMAGE, &COUNT));
+        assert_eq!((&count.cuda, count.nodes.len()), (&host.uuids_of(view), 2), "{runtime}: {count:?}");
+    }
 }
 
 #[test]

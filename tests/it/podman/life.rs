@@ -22,6 +22,8 @@ fn exec(setup: Setup) {
     check(&["-e", "CUDA_VISIBLE_DEVICES=1"], &[3], "1");
     check(&["-e", "CUDA_VISIBLE_DEVICES=3"], &[3], "1");
     check(&["-e", "CUDA_VISIBLE_DEVICES=3,1"], &[3, 1], "1,0");
+    // Rule 13: what equals the container's own value was inherited, whoever typed it.
+    check(&["-e", "CUDA_VISIBLE_DEVICES=1,3"], &[1, 3], "0,1");
     let count = host.podman.exec_count(&["-e", "CUDA_VISIBLE_DEVICES="], "one");
     assert_eq!((count.cuda_error, count.env["CUDA_VISIBLE_DEVICES"].as_str()), (CUDA_ERROR_NO_DEVICE, ""));
     let ran = host.podman.exec(&["-e", "CUDA_VISIBLE_DEVICES=2"], "one", &["true"]).failed_with(255);
