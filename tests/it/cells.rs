@@ -6,6 +6,7 @@
 //! says something else.
 
 mod docker;
+mod podman;
 
 use std::fmt::{self, Write as _};
 use std::fs::File;
