@@ -9,6 +9,7 @@ pub(crate) mod artifacts;
 pub(crate) mod bundle;
 pub(crate) mod cdi;
 pub(crate) mod command;
+pub(crate) mod containerd;
 pub(crate) mod count;
 pub(crate) mod dockerd;
 pub(crate) mod image;
