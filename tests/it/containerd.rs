@@ -1,5 +1,6 @@
 //! Real containerd, first without cudaview, then with it: by `ctr`, and by the calls that a kubelet makes.
 
+mod cri;
 mod ctr;
 mod handler;
 mod life;

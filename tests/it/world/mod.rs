@@ -11,6 +11,7 @@ pub(crate) mod cdi;
 pub(crate) mod command;
 pub(crate) mod containerd;
 pub(crate) mod count;
+pub(crate) mod cri;
 pub(crate) mod dockerd;
 pub(crate) mod image;
 pub(crate) mod install;
