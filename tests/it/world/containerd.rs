@@ -202,9 +202,19 @@ impl Containerd {
     }
 
     /// `ctr run` of a new container with these flags.
+    ///
+    /// `ctr` loses all output of one short container in hundreds, on a busy machine and without cudaview too. What wrote
+    /// nothing is run again, unless it is `true`.
     #[track_caller]
     pub(crate) fn run(&self, door: Door, flags: &[&str], image: &str, args: &[&str]) -> Ran {
-        self.retried(|id| self.run_flags(door, &["--rm"], flags, id), image, args, None)
+        let run = || self.retried(|id| self.run_flags(door, &["--rm"], flags, id), image, args, None);
+        let mut ran = run();
+        for _ in 0..3 {
+            if ran.code == 0 && ran.stdout.is_empty() && args != ["true"] {
+                ran = run();
+            }
+        }
+        ran
     }
 
     /// The counting program with `ctr run` and these flags, and what it saw.
@@ -223,14 +233,8 @@ impl Containerd {
     /// `ctr task exec`.
     #[track_caller]
     pub(crate) fn exec(&self, id: &str, args: &[&str]) -> Ran {
-        for _ in 0..5 {
-            let exec_id = unused_name("e");
-            let ran = self.ctr(&[&["task", "exec", "--exec-id", &exec_id, id], args].concat());
-            if !lost_a_race(&ran.stderr) {
-                return ran;
-            }
-        }
-        panic!("runc failed in a race of its own five times in a row");
+        let exec_id = unused_name("e");
+        self.ctr(&[&["task", "exec", "--exec-id", &exec_id, id], args].concat())
     }
 
     /// The counting program through `ctr task exec`.
@@ -264,7 +268,7 @@ impl Containerd {
                 return;
             }
         }
-        panic!("runc failed in a race of its own five times in a row");
+        panic!("runc could not copy itself five times in a row");
     }
 
     /// Containers and tasks that are there, in the namespaces of `ctr` and of Kubernetes.
@@ -285,7 +289,9 @@ impl Containerd {
             Door::Plain => self.low_level(),
             Door::Cudaview => self.install.runtime(),
         };
-        let group = format!("{}/{id}", cgroup());
+        // Not just the id: whoever ends a container ends all that is in its cgroup.
+        let own = self.path().file_name().unwrap().to_str().unwrap();
+        let group = format!("{}/{own}-{id}", cgroup());
         let mut all: Vec<&str> = [&["run"], first].concat();
         all.extend(["--cgroup", &group, "--runc-binary", binary.to_str().unwrap()]);
         all.into_iter().chain(flags.iter().copied()).map(str::to_owned).collect()
@@ -307,7 +313,7 @@ impl Containerd {
             }
             self.ctr(&["container", "delete", &id]);
         }
-        panic!("runc failed in a race of its own five times in a row");
+        panic!("runc could not copy itself five times in a row");
     }
 
     #[track_caller]
@@ -363,12 +369,9 @@ impl Drop for Containerd {
     }
 }
 
-/// Whether runc ended for a reason of its own, which happens about once in hundreds of runs on a busy machine, with plain
-/// containerd too. `ctr` and CRI show the last of its messages, so there are several texts for it.
+/// Whether runc lost its race with itself.
 pub(crate) fn lost_a_race(text: &str) -> bool {
-    [RUNC_LOST_A_RACE, "can't copy bootstrap data to pipe", "procReady not received"]
-        .iter()
-        .any(|reason| text.contains(reason))
+    text.contains(RUNC_LOST_A_RACE)
 }
 
 /// The name under which an image that was imported as `box` is known.

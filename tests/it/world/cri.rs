@@ -92,7 +92,10 @@ impl Containerd {
                     attempt,
                 }),
                 log_directory: logs.to_str().unwrap().to_owned(),
-                linux: Some(LinuxPodSandboxConfig { cgroup_parent: cgroup(), security_context: Some(security.clone()) }),
+                linux: Some(LinuxPodSandboxConfig {
+                    cgroup_parent: cgroup(),
+                    security_context: Some(security.clone()),
+                }),
                 ..PodSandboxConfig::default()
             };
             let request = RunPodSandboxRequest { config: Some(config.clone()), runtime_handler: handler.to_owned() };
@@ -102,7 +105,7 @@ impl Containerd {
                 Err(error) => panic!("no sandbox: {error}\n{}", self.logs()),
             }
         }
-        panic!("runc failed in a race of its own five times in a row");
+        panic!("runc could not copy itself five times in a row");
     }
 }
 
@@ -158,7 +161,7 @@ impl Pod<'_> {
                 }
             }
         }
-        panic!("runc failed in a race of its own five times in a row");
+        panic!("runc could not copy itself five times in a row");
     }
 
     #[track_caller]
@@ -207,18 +210,13 @@ impl Pod<'_> {
     pub(crate) fn exec(&self, id: &str, command: &[&str]) -> Ran {
         let cmd = command.iter().map(|word| (*word).to_owned()).collect();
         let request = ExecSyncRequest { container_id: id.to_owned(), cmd, timeout: 30 };
-        for _ in 0..5 {
-            let answer: Result<ExecSyncResponse, String> = self.call("ExecSync", &request);
-            match answer {
-                Ok(answer) => {
-                    let text = [answer.stdout, answer.stderr].concat();
-                    return Ran::new(&format!("{command:?}"), answer.exit_code, &String::from_utf8_lossy(&text));
-                }
-                Err(error) if lost_a_race(&error) => {}
-                Err(error) => return Ran::new(&format!("{command:?}"), 1, &error),
+        match self.call::<ExecSyncResponse>("ExecSync", &request) {
+            Ok(answer) => {
+                let text = [answer.stdout, answer.stderr].concat();
+                Ran::new(&format!("{command:?}"), answer.exit_code, &String::from_utf8_lossy(&text))
             }
+            Err(error) => Ran::new(&format!("{command:?}"), 1, &error),
         }
-        panic!("runc failed in a race of its own five times in a row");
     }
 
     /// What the counting program sees in a running container.
