@@ -9,7 +9,7 @@ use crate::world::command::Ran;
 use crate::world::containerd::{Containerd, Version};
 use crate::world::count::{COUNT, Count};
 use crate::world::cri::messages::ContainerConfig;
-use crate::world::cri::{Channel, Pod};
+use crate::world::cri::{Channel, Pod, container};
 
 struct Cri<'a> {
     containerd: &'a Containerd,
@@ -35,7 +35,7 @@ impl<'a> Cri<'a> {
     fn container(&self, asked: &Asked<'_>) -> ContainerConfig {
         let value = asked.value.map(|value| format!("CUDA_VISIBLE_DEVICES={value}"));
         let env: Vec<&str> = value.iter().map(String::as_str).collect();
-        self.pod.container(asked.image, &[1, 3], self.channel, &env)
+        container(asked.image, &[1, 3], self.channel, &env)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Expected, Host, IMAGE, IMAGE_CVD_0, UNKNOWN_IS_USER, Version};
 use crate::world::containerd::KUBERNETES;
 use crate::world::count::{Access, Count};
-use crate::world::cri::Channel;
+use crate::world::cri::{Channel, container};
 
 /// The shipped runtime handler.
 const CUDAVIEW: &str = "cudaview";
@@ -29,7 +29,7 @@ fn plain_containerd_cri_counts_two_ways() {
     let host = Host::for_pods("runc", "");
     let pod = host.containerd.pod(PLAIN);
     let check = |image: &str, env: &[&str], view: &[usize]| {
-        let count = pod.count(&pod.container(image, &[1, 3], Channel::Devices, env));
+        let count = pod.count(&container(image, &[1, 3], Channel::Devices, env));
         assert_eq!(count.nodes, ["/dev/nvidia1", "/dev/nvidia3"], "{count:?}");
         assert_eq!(count.cuda, host.uuids_of(view), "{env:?} {image}: {count:?}");
     };
@@ -46,7 +46,7 @@ fn views(low_level: &str) {
     let host = Host::for_pods(low_level, "");
     let pod = host.containerd.pod(CUDAVIEW);
     let check = |image: &str, env: &[&str], expected: &Expected<'_>| {
-        let count = pod.count(&pod.container(image, &[1, 3], Channel::Devices, env));
+        let count = pod.count(&container(image, &[1, 3], Channel::Devices, env));
         host.compare(&count, expected, &format!("{image} {env:?}"));
         // What the device plugin said is what there is; a value that hides GPUs leaves everything else alone.
         let left = if expected.view.is_empty() { "1,3".to_owned() } else { host.uuids_of(expected.nodes).join(",") };
@@ -116,9 +116,9 @@ fn containerd_cri_grants_by_cdi_and_by_mounts() {
     let (plain, pod) = (host.containerd.pod(PLAIN), host.containerd.pod(CUDAVIEW));
     let env = ["CUDA_VISIBLE_DEVICES=3"];
     for channel in [Channel::CdiDevices, Channel::CdiAnnotations] {
-        let count = plain.count(&plain.container(IMAGE, &[1, 3], channel, &env));
+        let count = plain.count(&container(IMAGE, &[1, 3], channel, &env));
         assert_eq!(count.cuda, [""; 0], "the bug is gone: {count:?}");
-        let through = pod.count(&pod.container(IMAGE, &[1, 3], channel, &env));
+        let through = pod.count(&container(IMAGE, &[1, 3], channel, &env));
         if host.containerd.version() < Version(1, 7) {
             // 1.6 reads neither; nobody else asked for a GPU.
             assert_eq!((count.nodes.len(), through.nodes.len()), (0, 0), "{channel:?}: {through:?}");
@@ -128,9 +128,9 @@ fn containerd_cri_grants_by_cdi_and_by_mounts() {
         host.compare(&through, &Expected { view: &[3], nodes: &[3], value: "0" }, &format!("{channel:?}"));
     }
     // The channel that a pod cannot forge; plain containerd makes nothing of it.
-    let count = plain.count(&plain.container(IMAGE, &[1, 3], Channel::Mounts, &env));
+    let count = plain.count(&container(IMAGE, &[1, 3], Channel::Mounts, &env));
     assert_eq!(count.nodes, [""; 0]);
-    let count = pod.count(&pod.container(IMAGE, &[1, 3], Channel::Mounts, &env));
+    let count = pod.count(&container(IMAGE, &[1, 3], Channel::Mounts, &env));
     host.compare(&count, &Expected { view: &[3], nodes: &[3], value: "0" }, "mounts");
 }
 
@@ -140,13 +140,13 @@ fn containerd_cri_grants_by_cdi_and_by_mounts() {
 fn containerd_cri_ignores_a_variable_unless_it_is_told_to_trust_it() {
     let host = Host::for_pods("runc", "");
     let pod = host.containerd.pod(CUDAVIEW);
-    let count = pod.count(&pod.container(IMAGE, &[1, 3], Channel::Variable, &["CUDA_VISIBLE_DEVICES=3"]));
+    let count = pod.count(&container(IMAGE, &[1, 3], Channel::Variable, &["CUDA_VISIBLE_DEVICES=3"]));
     assert_eq!((count.nodes.len(), count.env["CUDA_VISIBLE_DEVICES"].as_str()), (0, "3"), "{count:?}");
     let record = host.last_audit();
     assert_eq!(record["verdict"], "not-applicable");
     assert_eq!(record["findings"][0]["code"], "image-request-ignored", "{record}");
     // Nor does it widen what the device plugin's nodes grant.
-    let mut config = pod.container(IMAGE, &[3], Channel::Devices, &[]);
+    let mut config = container(IMAGE, &[3], Channel::Devices, &[]);
     config.envs[0].value = "all".to_owned();
     host.compare(&pod.count(&config), &Expected { view: &[3], nodes: &[3], value: "0" }, "all beside a node");
 }
@@ -156,14 +156,14 @@ fn containerd_cri_ignores_a_variable_unless_it_is_told_to_trust_it() {
 fn containerd_cri_grants_by_a_variable_where_it_is_told_to_trust_it() {
     let host = Host::for_pods("runc", UNKNOWN_IS_USER);
     let pod = host.containerd.pod(CUDAVIEW);
-    let count = pod.count(&pod.container(IMAGE, &[1, 3], Channel::Variable, &["CUDA_VISIBLE_DEVICES=3"]));
+    let count = pod.count(&container(IMAGE, &[1, 3], Channel::Variable, &["CUDA_VISIBLE_DEVICES=3"]));
     host.compare(&count, &Expected { view: &[3], nodes: &[3], value: "0" }, "the variable");
     // Nodes still outrank it.
-    let mut config = pod.container(IMAGE, &[3], Channel::Devices, &[]);
+    let mut config = container(IMAGE, &[3], Channel::Devices, &[]);
     config.envs[0].value = "all".to_owned();
     host.compare(&pod.count(&config), &Expected { view: &[3], nodes: &[3], value: "0" }, "all beside a node");
 
-    let refused = pod.start(&pod.container(IMAGE, &[9], Channel::Variable, &[]), &["true"]).unwrap_err();
+    let refused = pod.start(&container(IMAGE, &[9], Channel::Variable, &[]), &["true"]).unwrap_err();
     let text = "failed to create containerd task: failed to create shim task: OCI runtime create failed: \
         cudaview: refused, no such GPU: \"9\"; this host has GPUs 0 to 3";
     assert!(refused.contains(text), "{refused}");
@@ -174,7 +174,7 @@ fn containerd_cri_grants_by_a_variable_where_it_is_told_to_trust_it() {
 fn exec_and_restart(low_level: &str) {
     let host = Host::for_pods(low_level, "");
     let pod = host.containerd.pod(CUDAVIEW);
-    let config = pod.container(IMAGE, &[1, 3], Channel::Devices, &["CUDA_VISIBLE_DEVICES=3,1"]);
+    let config = container(IMAGE, &[1, 3], Channel::Devices, &["CUDA_VISIBLE_DEVICES=3,1"]);
     let expected = Expected { view: &[3, 1], nodes: &[1, 3], value: "1,0" };
     for attempt in ["the first", "the second"] {
         // A kubelet restarts a container by another one of the same name.
@@ -212,9 +212,9 @@ fn containerd_cri_exec_and_restart_on_crun() {
 fn containerd_cri_containers_of_a_pod_do_not_mix() {
     let host = Host::for_pods("runc", "");
     let pod = host.containerd.pod(CUDAVIEW);
-    let one = pod.up(&pod.container(IMAGE, &[0, 2], Channel::Devices, &["CUDA_VISIBLE_DEVICES=2"]));
-    let other = pod.up(&pod.container(IMAGE, &[1, 3], Channel::Devices, &["CUDA_VISIBLE_DEVICES=3,1"]));
-    let none = pod.run(&pod.container(IMAGE, &[], Channel::Variable, &[]), &["ls", "/dev"]).ok();
+    let one = pod.up(&container(IMAGE, &[0, 2], Channel::Devices, &["CUDA_VISIBLE_DEVICES=2"]));
+    let other = pod.up(&container(IMAGE, &[1, 3], Channel::Devices, &["CUDA_VISIBLE_DEVICES=3,1"]));
+    let none = pod.run(&container(IMAGE, &[], Channel::Variable, &[]), &["ls", "/dev"]).ok();
     assert!(!none.stdout.contains("nvidia"), "{none}");
     host.compare(&pod.exec_count(&one), &Expected { view: &[2], nodes: &[2], value: "0" }, "one");
     host.compare(&pod.exec_count(&other), &Expected { view: &[3, 1], nodes: &[1, 3], value: "1,0" }, "the other");

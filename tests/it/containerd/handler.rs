@@ -7,6 +7,20 @@ use crate::world::command::run;
 use crate::world::containerd::{Containerd, Version, plugin, shipped};
 use crate::world::{find_program, repository, require};
 
+/// What Kubernetes is told is what the engines are told.
+#[test]
+fn the_shipped_files_name_one_handler() {
+    let text = |file: &str| fs::read_to_string(repository().join("hooks").join(file)).unwrap();
+    let has = |file: &str, line: &str| assert!(text(file).lines().any(|found| found.trim() == line), "{file}: {line}");
+    has("kubernetes/runtimeclass.yaml", "handler: cudaview");
+    has("kubernetes/runtimeclass.yaml", "name: cudaview");
+    has("kubernetes/pod.yaml", "runtimeClassName: cudaview");
+    has("containerd/config-v2.toml", "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.cudaview]");
+    has("containerd/config-v3.toml", "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.cudaview]");
+    has("crio/50-cudaview.conf", "[crio.runtime.runtimes.cudaview]");
+    has("crio/50-cudaview.conf", "runtime_path = \"/usr/bin/cudaview-runtime\"");
+}
+
 /// Why `config-v2.toml` is to be merged, and `config-v3.toml` may be a file of its own.
 #[test]
 #[ignore = "needs root and engines: sudo tests/run"]

@@ -110,41 +110,6 @@ impl Containerd {
 }
 
 impl Pod<'_> {
-    /// A container as a kubelet would ask for it: GPUs 1 and 3, or those that are named, through a channel, and
-    /// variables out of the pod's specification.
-    pub(crate) fn container(&self, image: &str, gpus: &[u32], channel: Channel, env: &[&str]) -> ContainerConfig {
-        let mut config = ContainerConfig {
-            image: Some(ImageSpec { image: reference(image) }),
-            envs: env.iter().map(|entry| key_value(entry)).collect(),
-            linux: Some(LinuxContainerConfig {
-                security_context: Some(LinuxContainerSecurityContext { namespace_options: Some(namespaces()) }),
-            }),
-            ..ContainerConfig::default()
-        };
-        let names: Vec<String> = gpus.iter().map(ToString::to_string).collect();
-        let cdi = || names.iter().map(|name| format!("nvidia.com/gpu={name}"));
-        let variable = key_value(&format!("NVIDIA_VISIBLE_DEVICES={}", names.join(",")));
-        match channel {
-            Channel::Devices => {
-                let nodes = names.iter().map(|name| format!("/dev/nvidia{name}"));
-                let nodes = nodes.chain(["/dev/nvidiactl".to_owned(), "/dev/nvidia-uvm".to_owned()]);
-                config.devices = nodes.map(device).collect();
-                config.envs.push(variable);
-            }
-            Channel::CdiDevices => config.cdi_devices = cdi().map(|name| CdiDevice { name }).collect(),
-            Channel::CdiAnnotations => {
-                let value = cdi().collect::<Vec<_>>().join(",");
-                config.annotations.insert("cdi.k8s.io/nvidia-device-plugin".to_owned(), value);
-            }
-            Channel::Mounts => {
-                config.mounts = names.iter().map(|name| null_mount(name)).collect();
-                config.envs.push(key_value("NVIDIA_VISIBLE_DEVICES=/var/run/nvidia-container-devices"));
-            }
-            Channel::Variable => config.envs.push(variable),
-        }
-        config
-    }
-
     /// Creates a container and starts it. `Err` is what the kubelet would show in an event of the pod.
     #[track_caller]
     pub(crate) fn start(&self, config: &ContainerConfig, command: &[&str]) -> Result<String, String> {
@@ -295,6 +260,41 @@ impl Pod<'_> {
     ) -> Result<Answer, String> {
         grpc::call(&self.containerd.socket(), &service(method), request)
     }
+}
+
+/// A container as a kubelet would ask for it: GPUs 1 and 3, or those that are named, through a channel, and
+/// variables out of the pod's specification.
+pub(crate) fn container(image: &str, gpus: &[u32], channel: Channel, env: &[&str]) -> ContainerConfig {
+    let mut config = ContainerConfig {
+        image: Some(ImageSpec { image: reference(image) }),
+        envs: env.iter().map(|entry| key_value(entry)).collect(),
+        linux: Some(LinuxContainerConfig {
+            security_context: Some(LinuxContainerSecurityContext { namespace_options: Some(namespaces()) }),
+        }),
+        ..ContainerConfig::default()
+    };
+    let names: Vec<String> = gpus.iter().map(ToString::to_string).collect();
+    let cdi = || names.iter().map(|name| format!("nvidia.com/gpu={name}"));
+    let variable = key_value(&format!("NVIDIA_VISIBLE_DEVICES={}", names.join(",")));
+    match channel {
+        Channel::Devices => {
+            let nodes = names.iter().map(|name| format!("/dev/nvidia{name}"));
+            let nodes = nodes.chain(["/dev/nvidiactl".to_owned(), "/dev/nvidia-uvm".to_owned()]);
+            config.devices = nodes.map(device).collect();
+            config.envs.push(variable);
+        }
+        Channel::CdiDevices => config.cdi_devices = cdi().map(|name| CdiDevice { name }).collect(),
+        Channel::CdiAnnotations => {
+            let value = cdi().collect::<Vec<_>>().join(",");
+            config.annotations.insert("cdi.k8s.io/nvidia-device-plugin".to_owned(), value);
+        }
+        Channel::Mounts => {
+            config.mounts = names.iter().map(|name| null_mount(name)).collect();
+            config.envs.push(key_value("NVIDIA_VISIBLE_DEVICES=/var/run/nvidia-container-devices"));
+        }
+        Channel::Variable => config.envs.push(variable),
+    }
+    config
 }
 
 fn service(method: &str) -> String {
