@@ -2,6 +2,7 @@
 
 mod cri;
 mod ctr;
+mod devices;
 mod handler;
 mod life;
 

@@ -3,7 +3,7 @@
 use super::{Expected, Host, IMAGE, IMAGE_CVD_0, UNKNOWN_IS_USER, Version};
 use crate::world::containerd::KUBERNETES;
 use crate::world::count::{Access, Count};
-use crate::world::cri::{Channel, container};
+use crate::world::cri::{Channel, Pod, container};
 
 /// The shipped runtime handler.
 const CUDAVIEW: &str = "cudaview";
@@ -13,7 +13,7 @@ const PLAIN: &str = "";
 impl Host {
     /// With the images that pods run.
     #[track_caller]
-    fn for_pods(low_level: &str, config: &str) -> Host {
+    pub(super) fn for_pods(low_level: &str, config: &str) -> Host {
         let host = Host::new(low_level, config);
         host.containerd.import_for_sandboxes();
         host.containerd.import_for_pods(IMAGE, &[]);
@@ -87,25 +87,28 @@ fn containerd_cri_views_on_crun() {
 /// A sandbox holds a pod's namespaces and computes nothing: it gets no GPU, not even where the host's policy gives
 /// GPUs to whoever asks for none.
 #[track_caller]
-fn sandbox(config: &str) {
-    let host = Host::for_pods("runc", config);
+fn sandbox(host: &Host) -> Pod<'_> {
     let pod = host.containerd.pod(CUDAVIEW);
     let seen = host.containerd.seen(&pod.id);
     assert_eq!(seen["annotations"]["io.kubernetes.cri.container-type"], "sandbox");
     assert_eq!(seen, host.containerd.kept(KUBERNETES, &pod.id), "what containerd wrote is what the runtime got");
     assert!(host.containerd.install.audit_records().is_empty(), "{:?}", host.last_audit());
+    pod
 }
 
 #[test]
 #[ignore = "needs root and engines: sudo tests/run"]
 fn containerd_cri_sandbox_is_passed_through() {
-    sandbox("");
+    sandbox(&Host::for_pods("runc", ""));
 }
 
 #[test]
 #[ignore = "needs root and engines: sudo tests/run"]
 fn containerd_cri_sandbox_gets_none_of_what_the_policy_gives_everybody() {
-    sandbox("[grant]\nbase = 'all'\nunknown_request = 'user'\n");
+    let host = Host::for_pods("runc", "[grant]\nbase = 'all'\n");
+    let pod = sandbox(&host);
+    let count = pod.count(&container(IMAGE, &[], Channel::CdiDevices, &["CUDA_VISIBLE_DEVICES=3,1"]));
+    host.compare(&count, &Expected { view: &[3, 1], nodes: &[1, 3], value: "1,0" }, "a container of the pod");
 }
 
 /// The ways in which a kubelet hands on a device plugin's answer, beside nodes.

@@ -2,11 +2,6 @@
 
 use super::{Expected, GPUS_1_3, Host, IMAGE, IMAGE_CVD_0, UNKNOWN_IS_USER, Version, with_env};
 use crate::world::containerd::Door;
-use crate::world::count::{Access, COUNT, Count};
-use crate::world::only_cgroup_v2;
-
-/// The flags by which a user takes part of the ids of the host.
-const USER_NAMESPACE: [&str; 4] = ["--uidmap", "0:100000:65536", "--gidmap", "0:100000:65536"];
 
 /// The bug, before anything is done about it.
 #[test]
@@ -136,45 +131,4 @@ fn containerd_ctr_grants_by_cdi() {
         IMAGE,
         &Expected { view: &[3, 1], nodes: &[1, 3], value: "1,0" },
     );
-}
-
-/// In a user namespace crun tells the hook that the bundle is `/` and the root `rootfs`.
-#[track_caller]
-fn user_namespace(low_level: &str) {
-    let host = Host::for_ctr(low_level, "");
-    let flags = with_env(&GPUS_1_3, "CUDA_VISIBLE_DEVICES=3");
-    let flags = [&USER_NAMESPACE[..], &flags].concat();
-    if host.containerd.version() < Version(2, 0) {
-        // ctr forgets `--runc-binary` where there are maps: runc from the PATH makes the container, or does not, where
-        // cgroup version 2 has no controllers.
-        let ran = host.containerd.run(Door::Cudaview, &flags, IMAGE, &COUNT);
-        if only_cgroup_v2() {
-            assert!(ran.clone().failed_with(1).stderr.contains("cpu.weight"), "{ran}");
-        } else {
-            assert_eq!(Count::of(ran).env["CUDA_VISIBLE_DEVICES"], "3");
-        }
-        assert!(host.containerd.install.audit_records().is_empty());
-        return;
-    }
-    let map = host.containerd.run(Door::Cudaview, &flags, IMAGE, &["cat", "/proc/self/uid_map"]).ok().stdout;
-    assert_eq!(map.split_whitespace().collect::<Vec<_>>(), ["0", "100000", "65536"]);
-    host.check(&flags, IMAGE, &Expected { view: &[3], nodes: &[3], value: "0" });
-
-    let flags = with_env(&GPUS_1_3, "CUDA_VISIBLE_DEVICES=3,1");
-    host.containerd.up(Door::Cudaview, "remapped", &[&USER_NAMESPACE[..], &flags].concat(), IMAGE);
-    let count = host.containerd.exec_count("remapped");
-    host.compare(&count, &Expected { view: &[3, 1], nodes: &[1, 3], value: "1,0" }, "exec");
-    assert_eq!(host.containerd.try_mknod("remapped", 1), Access::NoNode);
-}
-
-#[test]
-#[ignore = "needs root and engines: sudo tests/run"]
-fn containerd_ctr_in_a_user_namespace() {
-    user_namespace("runc");
-}
-
-#[test]
-#[ignore = "needs root and engines: sudo tests/run"]
-fn containerd_ctr_in_a_user_namespace_on_crun() {
-    user_namespace("crun");
 }

@@ -73,6 +73,6 @@ fn containerd_ctr_leaves_nothing() {
     }
     assert_eq!(mounts(), before);
     assert_eq!(host.containerd.things(), [""; 0]);
-    let bundles = host.containerd.path().join("state/io.containerd.runtime.v2.task/default");
+    let bundles = host.containerd.bundle("");
     assert_eq!(fs::read_dir(bundles).unwrap().count(), 0);
 }

@@ -147,6 +147,11 @@ impl Containerd {
         self.path().join("low-level")
     }
 
+    /// The bundle of a container of `ctr`.
+    pub(crate) fn bundle(&self, id: &str) -> PathBuf {
+        self.path().join("state/io.containerd.runtime.v2.task/default").join(id)
+    }
+
     /// The configuration from which the low-level runtime was to make a container.
     #[track_caller]
     pub(crate) fn seen(&self, id: &str) -> Value {
