@@ -195,6 +195,7 @@ fn exec_and_restart(low_level: &str) {
     }
     pod.end();
     assert_eq!(host.containerd.things(), [""; 0]);
+    host.containerd.await_no_shim();
 }
 
 #[test]

@@ -75,4 +75,5 @@ fn containerd_ctr_leaves_nothing() {
     assert_eq!(host.containerd.things(), [""; 0]);
     let bundles = host.containerd.bundle("");
     assert_eq!(fs::read_dir(bundles).unwrap().count(), 0);
+    host.containerd.await_no_shim();
 }

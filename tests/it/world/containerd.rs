@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -287,6 +288,23 @@ impl Containerd {
             }
         }
         all
+    }
+
+    /// Waits until the last of containerd's shims, each of which holds a container or a pod, has ended.
+    #[track_caller]
+    pub(crate) fn await_no_shim(&self) {
+        let end = Instant::now() + LIMIT;
+        let socket = self.socket();
+        let is_ours = |process: &Path| {
+            let command = fs::read(process.join("cmdline")).unwrap_or_default();
+            let mut words = command.split(|byte| *byte == 0);
+            words.next().is_some_and(|program| program.ends_with(b"containerd-shim-runc-v2"))
+                && words.any(|word| word == socket.as_os_str().as_bytes())
+        };
+        while fs::read_dir("/proc").unwrap().any(|entry| is_ours(&entry.unwrap().path())) {
+            assert!(Instant::now() < end, "a shim is left\n{}", self.logs());
+            sleep(Duration::from_millis(20));
+        }
     }
 
     fn run_flags(&self, door: Door, first: &[&str], flags: &[&str], id: &str) -> Vec<String> {
