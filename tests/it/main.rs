@@ -14,6 +14,7 @@ mod brain;
 mod cells;
 mod cli;
 mod command;
+mod containerd;
 mod cudaview_docker;
 mod cudaview_runc;
 mod docker_provenance;
