@@ -1,9 +1,15 @@
 //! Narrow, tolerant views of `config.json` and of the process file. Nothing here changes them.
 
+mod rules;
+#[cfg(test)]
+mod tests;
+
+pub use rules::{Rule, allowed};
+use rules::{number, rule};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::device::{DeviceNumber, Minor};
+use crate::device::DeviceNumber;
 use crate::record::Record;
 
 /// A file that is JSON and yet no container configuration.
@@ -30,21 +36,6 @@ pub enum InvalidSpec {
 /// A container's `config.json` whose members, where we read or write them, have the right types.
 #[derive(Clone, Copy, Debug)]
 pub struct Spec<'a>(&'a Value);
-
-/// A rule of `linux.resources.devices`; `None` is "any".
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rule {
-    /// Allow or deny.
-    pub allow: bool,
-    /// `c`, `b`, or any.
-    pub kind: Option<char>,
-    /// Major number.
-    pub major: Option<u32>,
-    /// Minor number.
-    pub minor: Option<u32>,
-    /// It is about reading and about writing.
-    pub access: (bool, bool),
-}
 
 /// An entry of `linux.devices`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -286,91 +277,6 @@ pub fn last_var<'a>(env: &'a [Value], name: &str) -> Option<&'a str> {
     env.iter().rev().filter_map(Value::as_str).find_map(|entry| entry.strip_prefix(name)?.strip_prefix('='))
 }
 
-/// A device or rule number; -1 and absence are "any".
-fn number(value: &Value) -> Option<u32> {
-    u32::try_from(value.as_i64()?).ok()
-}
-
-fn rule(value: &Value) -> Rule {
-    // Buildah writes rules without `access`; they mean all of it.
-    let access = value["access"].as_str().filter(|access| !access.is_empty()).unwrap_or("rwm");
-    let kind = value["type"].as_str().and_then(|kind| kind.chars().next()).filter(|kind| *kind != 'a');
-    if kind.is_none() {
-        // Runtimes and kernel look at nothing else of a rule for every type: it is about all devices and all access.
-        return Rule { allow: value["allow"] == true, kind, major: None, minor: None, access: (true, true) };
-    }
-    Rule {
-        allow: value["allow"] == true,
-        kind,
-        major: number(&value["major"]),
-        minor: number(&value["minor"]),
-        access: (access.contains('r'), access.contains('w')),
-    }
-}
-
-impl Rule {
-    fn covers(self, device: DeviceNumber) -> bool {
-        self.kind == Some('c')
-            && self.major.is_none_or(|major| major == device.major)
-            && self.minor.is_none_or(|minor| minor == device.minor)
-    }
-
-    /// An allow rule for every device there is: a privileged container.
-    pub fn allows_everything(self) -> bool {
-        self.allow && self.kind.is_none() && self.major.is_none() && self.minor.is_none() && self.access == (true, true)
-    }
-
-    /// An allow rule for just this character device.
-    pub fn is_single(self, device: DeviceNumber) -> bool {
-        self.allow && self.kind != Some('b') && self.major == Some(device.major) && self.minor == Some(device.minor)
-    }
-
-    /// An allow rule for just one GPU node.
-    pub fn single_gpu(self) -> Option<Minor> {
-        let number = DeviceNumber { major: self.major?, minor: self.minor? };
-        (self.allow && self.kind != Some('b')).then(|| number.gpu_minor()).flatten()
-    }
-}
-
-/// Whether a device may be opened for reading and writing under these rules, as the kernel's device cgroup has it, and
-/// runc also where the cgroups are version 2. It denies before the first rule.
-///
-/// A rule for every type starts anew. Any other adds an exception, or takes back just the one that has the same numbers:
-/// `deny c 195:*` leaves an earlier `allow c 195:1` as it is. Reading and writing must be allowed by one exception.
-// Documentation/admin-guide/cgroup-v1/devices.rst; security/device_cgroup.c; runc cgroups/devices/devices_emulator.go.
-pub fn allowed(rules: impl IntoIterator<Item = Rule>, device: DeviceNumber) -> bool {
-    let mut default = false;
-    let mut exceptions: Vec<Rule> = Vec::new();
-    for rule in rules {
-        if rule.kind.is_none() {
-            default = rule.allow;
-            exceptions.clear();
-            continue;
-        }
-        if !rule.covers(device) {
-            continue;
-        }
-        let same = |other: &&mut Rule| (other.kind, other.major, other.minor) == (rule.kind, rule.major, rule.minor);
-        match exceptions.iter_mut().find(same) {
-            Some(exception) if rule.allow == default => {
-                exception.access.0 &= !rule.access.0;
-                exception.access.1 &= !rule.access.1;
-            }
-            Some(exception) => {
-                exception.access.0 |= rule.access.0;
-                exception.access.1 |= rule.access.1;
-            }
-            None if rule.allow == default => {}
-            None => exceptions.push(rule),
-        }
-    }
-    if default {
-        exceptions.iter().all(|exception| exception.access == (false, false))
-    } else {
-        exceptions.iter().any(|exception| exception.access == (true, true))
-    }
-}
-
 fn file_name(path: &Value) -> &str {
     path.as_str().and_then(|path| path.rsplit('/').next()).unwrap_or_default()
 }
@@ -391,116 +297,4 @@ fn is_our_program(path: &str, args: &[&str]) -> bool {
 
 fn hook_args(hook: &Value) -> Vec<&str> {
     hook["args"].as_array().map_or_else(Vec::new, |args| args.iter().filter_map(Value::as_str).collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    const GPU1: DeviceNumber = DeviceNumber { major: 195, minor: 1 };
-
-    fn rules(rules: impl serde::Serialize) -> bool {
-        let spec = json!({"linux": {"resources": {"devices": rules}}});
-        allowed(Spec::new(&spec).expect("spec").rules(), GPU1)
-    }
-
-    #[test]
-    fn signs_of_a_gpu() {
-        let sign = |text: &str| has_gpu_sign(text.as_bytes());
-        for text in [
-            "nvidia",
-            "[\"NVIDIA_VISIBLE_DEVICES=all\"]",
-            "CUDA_VISIBLE_DEVICES=0",
-            "{\"path\":\"/opt/nvidia/x\"}",
-            "{\"major\":195}",
-            "{\"major\" :\n 195, \"minor\": 0}",
-        ] {
-            assert!(sign(text), "{text}");
-        }
-        for text in
-            ["", "v", "V", "major", "j", "vidia", "CUDA_DEVICE_ORDER", "{\"major\":19}", "{\"major\":", "\"major\""]
-        {
-            assert!(!sign(text), "{text}");
-        }
-    }
-
-    #[test]
-    fn rules_are_evaluated_as_runtimes_do() {
-        let deny = json!({"allow": false, "access": "rwm"});
-        let gpu = json!({"allow": true, "type": "c", "major": 195, "minor": 1, "access": "rw"});
-        assert!(!rules(json!([])));
-        assert!(rules(json!([deny, gpu])));
-        assert!(!rules(json!([gpu, deny])));
-        assert!(rules(json!([deny, {"allow": true, "type": "c", "major": 195, "access": "rwm"}])));
-        assert!(rules(json!([deny, {"allow": true, "type": "c", "major": 195, "minor": -1, "access": "rwm"}])));
-        assert!(rules(json!([deny, {"allow": true}])));
-        assert!(!rules(json!([{"allow": true, "type": "c", "major": 195, "minor": 1, "access": "r"}])));
-        assert!(!rules(json!([{"allow": true, "type": "b", "major": 195, "minor": 1, "access": "rw"}])));
-        assert!(rules(json!([{"allow": true, "type": "c", "major": 195, "minor": 1}])));
-    }
-
-    /// `tests/it/attacks/rules.rs` asks real runtimes the same.
-    #[test]
-    fn rules_for_every_type_and_rules_that_are_taken_back() {
-        let deny = json!({"allow": false, "access": "rwm"});
-        let allow = json!({"allow": true, "access": "rwm"});
-        let of = |allow: bool, minor: Value, access: &str| json!({"allow": allow, "type": "c", "major": 195, "minor": minor, "access": access});
-        let (gpu, all) = (of(true, json!(1), "rw"), of(true, Value::Null, "rw"));
-        for any in [
-            json!({"allow": true, "type": "a", "major": 195, "minor": 7, "access": "rwm"}),
-            json!({"allow": true, "type": "a", "access": "r"}),
-            json!({"allow": true, "major": 195, "minor": 7, "access": "m"}),
-        ] {
-            assert!(rules(json!([deny, any])), "{any}");
-        }
-        assert!(!rules(json!([deny, gpu, {"allow": false, "type": "a", "major": 1, "minor": 2, "access": "r"}])));
-        assert!(rules(json!([deny, gpu, of(false, Value::Null, "rw")])), "only the same numbers are taken back");
-        assert!(rules(json!([deny, all, of(false, json!(1), "rw")])), "crun; runc refuses it");
-        assert!(!rules(json!([deny, gpu, of(false, json!(1), "w")])));
-        assert!(!rules(json!([deny, of(true, json!(1), "r"), of(true, Value::Null, "w")])), "no exception has both");
-        assert!(rules(json!([deny, of(true, json!(1), "r"), of(true, json!(1), "w")])));
-        assert!(!rules(json!([allow, of(false, json!(1), "w")])));
-        assert!(rules(json!([allow, of(false, json!(1), "rw"), gpu])));
-        assert!(!rules(json!([allow, of(false, Value::Null, "rw"), gpu])));
-    }
-
-    #[test]
-    fn wrong_types_and_entries_are_named() {
-        let text = |value: Value| Spec::new(&value).map(|_| ()).expect_err("invalid").to_string();
-        assert_eq!(text(json!([])), "the file is not an object");
-        assert_eq!(text(json!({"process": {"env": {}}})), "/process/env is not an array");
-        assert_eq!(text(json!({"process": {"env": [1]}})), "/process/env/0 is not a string");
-        assert_eq!(
-            text(json!({"process": {"env": ["A=1", "B"]}})),
-            "/process/env/1 \"B\" has no name and value (NAME=VALUE)"
-        );
-        assert_eq!(text(json!({"linux": {"devices": [1]}})), "/linux/devices/0 is not an object");
-        assert!(Spec::new(&json!({"linux": null, "mounts": null})).is_ok());
-    }
-
-    #[test]
-    fn a_record_is_read_from_our_hook_entry_and_from_nowhere_else() {
-        let record = json!({"version": 1, "original": {}, "provenance": "user", "emitted": {}, "granted": [],
-                            "explicit": true, "kept": [], "openable": [], "gpus": []});
-        let argument = format!("--record={record}");
-        let entry = |path: &str| json!({"path": path, "args": ["cudaview-hook", "createRuntime", argument]});
-        let read = |config: Value| {
-            let whole = Spec::new(&config).expect("spec").record();
-            assert_eq!(record_in(config.to_string().as_bytes()), whole, "both readers agree");
-            whole.is_some()
-        };
-        let foreign = json!({"path": "/x", "args": null});
-        assert!(read(json!({"hooks": {"createRuntime": [foreign, entry("/usr/bin/cudaview-hook")]}})));
-        assert!(!read(json!({"hooks": {"createRuntime": [entry("/usr/bin/other")]}})));
-        assert!(!read(json!({"process": {"args": ["cudaview-hook", "createRuntime", argument]}, "hooks": {}})));
-        assert!(!read(json!({"annotations": {"a": argument}})));
-    }
-
-    #[test]
-    fn the_last_of_several_values_counts() {
-        let spec = json!({"process": {"env": ["A=1", "AB=2", "A=", "B=3"]}});
-        let spec = Spec::new(&spec).expect("spec");
-        assert_eq!((spec.var("A"), spec.var("AB"), spec.var("C")), (Some(""), Some("2"), None));
-    }
 }

@@ -11,8 +11,10 @@
 mod attacks;
 mod bad_input;
 mod brain;
+mod cells;
 mod cli;
 mod command;
+mod containerd;
 mod cudaview_docker;
 mod cudaview_runc;
 mod docker_provenance;

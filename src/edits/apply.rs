@@ -1,0 +1,177 @@
+//! Applying edits to a `config.json` or an environment, in place.
+
+use oci_spec::runtime::{HookBuilder, LinuxDeviceBuilder, LinuxDeviceCgroupBuilder, LinuxDeviceType};
+use serde_json::{Map, Value};
+
+use super::{ContainerEdits, HOOK_ENV, HookEntry, is_gpu_path};
+use crate::device::DeviceNumber;
+use crate::node::{DeviceNode, NODE_MODE};
+use crate::spec::{is_nvidia_hook, is_our_hook};
+
+/// Applies edits to a configuration that [`Spec::new`] accepted. Members that are not edited stay as they are.
+pub fn apply(config: &mut Value, edits: &ContainerEdits) {
+    if !edits.env.is_empty() {
+        edit_array(object(config, "process"), "env", |env| {
+            for (name, value) in &edits.env {
+                set_env(env, name, value);
+            }
+        });
+    }
+    apply_devices(config, edits);
+    if !edits.withhold_mounts.is_empty() {
+        let mut position = 0;
+        let keep = |_: &Value| {
+            position += 1;
+            !edits.withhold_mounts.contains(&(position - 1))
+        };
+        edit_array(config, "mounts", |mounts| mounts.retain(keep));
+    }
+    if edits.remove_nvidia_hook {
+        for stage in ["prestart", "createRuntime"] {
+            remove_hooks(config, stage, is_nvidia_hook);
+        }
+    }
+    if let Some(hook) = &edits.hook {
+        apply_hook(config, hook);
+    }
+}
+
+fn apply_devices(config: &mut Value, edits: &ContainerEdits) {
+    let gone =
+        |value: &Value| number_of(value).is_some_and(|number| edits.withhold.contains(&number)) && value["type"] != "b";
+    // An absent list stays absent where nothing is added: rootless engines leave the rules out, and an empty list of
+    // rules is another thing than none.
+    let has =
+        |config: &Value, pointer| !edits.withhold.is_empty() && config.pointer(pointer).is_some_and(Value::is_array);
+    if !edits.device_nodes.is_empty() || !edits.mend.is_empty() || has(config, "/linux/devices") {
+        edit_array(object(config, "linux"), "devices", |devices| {
+            devices.retain(|device| !gone(device));
+            for node in &edits.mend {
+                apply_mend(devices, node);
+            }
+            devices.extend(edits.device_nodes.iter().filter_map(device_value));
+        });
+    }
+    if !edits.allow.is_empty() || has(config, "/linux/resources/devices") {
+        edit_array(object(object(config, "linux"), "resources"), "devices", |rules| {
+            rules.retain(|rule| rule["allow"] != true || !gone(rule));
+            rules.extend(edits.allow.iter().filter_map(|number| rule_value(*number)));
+        });
+    }
+}
+
+/// The device number of a node or a rule.
+fn number_of(value: &Value) -> Option<DeviceNumber> {
+    let number = |key: &str| value[key].as_i64().and_then(|number| u32::try_from(number).ok());
+    number("major").zip(number("minor")).map(|(major, minor)| DeviceNumber { major, minor })
+}
+
+fn apply_mend(devices: &mut [Value], node: &DeviceNode) {
+    let is_it = |device: &Value| number_of(device) == Some(node.number) && device["type"] != "b";
+    let named = devices.iter().position(|device| is_it(device) && device["path"] == node.path.as_str());
+    let misnamed =
+        || devices.iter().position(|device| is_it(device) && device["path"].as_str().is_some_and(is_gpu_path));
+    let position = named.or_else(misnamed);
+    let Some(device) = position.and_then(|position| devices.get_mut(position)?.as_object_mut()) else { return };
+    device.insert("path".to_owned(), node.path.clone().into());
+    if device.get("fileMode").is_none_or(Value::is_null) {
+        device.insert("fileMode".to_owned(), NODE_MODE.into());
+    }
+}
+
+fn device_value(node: &DeviceNode) -> Option<Value> {
+    let device = LinuxDeviceBuilder::default()
+        .path(&node.path)
+        .typ(LinuxDeviceType::C)
+        .major(i64::from(node.number.major))
+        .minor(i64::from(node.number.minor))
+        .file_mode(NODE_MODE)
+        .uid(0_u32)
+        .gid(0_u32)
+        .build();
+    serde_json::to_value(device.ok()?).ok()
+}
+
+fn rule_value(number: DeviceNumber) -> Option<Value> {
+    let rule = LinuxDeviceCgroupBuilder::default()
+        .allow(true)
+        .typ(LinuxDeviceType::C)
+        .major(i64::from(number.major))
+        .minor(i64::from(number.minor))
+        .access("rw")
+        .build();
+    serde_json::to_value(rule.ok()?).ok()
+}
+
+fn apply_hook(config: &mut Value, hook: &HookEntry) {
+    let entry = HookBuilder::default()
+        .path(&hook.path)
+        .args(hook.args.clone())
+        .env(vec![HOOK_ENV.to_owned()])
+        .timeout(i64::from(hook.timeout))
+        .build();
+    let Some(entry) = entry.ok().and_then(|entry| serde_json::to_value(entry).ok()) else { return };
+    let ours = |stage: &[Value]| stage.iter().any(is_our_hook);
+    if config.pointer("/hooks/prestart").and_then(Value::as_array).is_some_and(|stage| ours(stage)) {
+        remove_hooks(config, "prestart", is_our_hook);
+    }
+    edit_array(object(config, "hooks"), "createRuntime", |stage| {
+        let mut entry = Some(entry);
+        // In place of an earlier one of ours, so that applying twice changes nothing.
+        for slot in stage.iter_mut().filter(|slot| is_our_hook(slot)) {
+            *slot = entry.take().unwrap_or(Value::Null);
+        }
+        stage.retain(|slot| !slot.is_null());
+        stage.extend(entry);
+    });
+}
+
+fn remove_hooks(config: &mut Value, stage: &str, is: fn(&Value) -> bool) {
+    if let Some(hooks) = config.pointer_mut(&format!("/hooks/{stage}")).and_then(Value::as_array_mut) {
+        hooks.retain(|hook| !is(hook));
+    }
+}
+
+/// Leaves exactly one entry for a variable, where the first one was.
+pub fn set_env(env: &mut Vec<Value>, name: &str, value: &str) {
+    let entry = Value::String(format!("{name}={value}"));
+    let is_name =
+        |entry: &Value| entry.as_str().and_then(|e| e.strip_prefix(name)).is_some_and(|rest| rest.starts_with('='));
+    let Some(first) = env.iter().position(is_name) else {
+        env.push(entry);
+        return;
+    };
+    env[first] = entry;
+    let mut position = 0;
+    env.retain(|entry| {
+        position += 1;
+        position - 1 == first || !is_name(entry)
+    });
+}
+
+/// The object under a key, made where it is absent or null.
+fn object<'a>(parent: &'a mut Value, key: &str) -> &'a mut Value {
+    let slot = slot(parent, key);
+    if !slot.is_object() {
+        *slot = Value::Object(Map::new());
+    }
+    slot
+}
+
+/// Edits the array under a key, which is made where it is absent or null.
+pub fn edit_array(parent: &mut Value, key: &str, edit: impl FnOnce(&mut Vec<Value>)) {
+    let slot = slot(parent, key);
+    if !slot.is_array() {
+        *slot = Value::Array(Vec::new());
+    }
+    if let Value::Array(items) = slot {
+        edit(items);
+    }
+}
+
+fn slot<'a>(parent: &'a mut Value, key: &str) -> &'a mut Value {
+    if !parent.is_object() {
+        *parent = Value::Object(Map::new());
+    }
+    &mut parent[key]
+}
