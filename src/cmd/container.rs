@@ -7,7 +7,7 @@ use super::explain::{exec, show};
 use super::output::{Failure, note, print, print_json, style};
 use crate::config::Config;
 use crate::exit::Exit;
-use crate::finding::quoted;
+use crate::finding::{printable, quoted};
 use crate::inspected;
 use crate::inventory::Inventory;
 use crate::plan::{Plan, Verdict, plan};
@@ -86,7 +86,7 @@ fn explain(found: &Found, arguments: &ExplainArgs, inventory: Inventory, config:
         notes,
     };
     let short = containers::short(&found.id).to_owned();
-    let name = found.facts.container_name.as_ref().map_or(short, |name| name.escape_debug().to_string());
+    let name = found.facts.container_name.as_ref().map_or(short, |name| printable(name));
     let image = image_env(found);
     show(
         &Subject {
@@ -165,7 +165,7 @@ fn why(found: &Found, name: &str, value: &str, whose: Provenance) -> String {
         (Provenance::User, Some(None)) => "is not in the image".to_owned(),
         (Provenance::Image, _) => "is in the image".to_owned(),
         (Provenance::Unknown, None) => {
-            let reasons: Vec<String> = found.facts.notes.iter().map(|note| note.escape_debug().to_string()).collect();
+            let reasons: Vec<String> = found.facts.notes.iter().map(|note| printable(note)).collect();
             match reasons.as_slice() {
                 [] => "from -e or from the image: the image could not be looked at".to_owned(),
                 reasons => format!("from -e or from the image: {}", reasons.join("; ")),
@@ -240,10 +240,8 @@ fn from_audit(name: &str, format: Format, config: &Config, search: &Search) -> R
     let text = format!("no container {name:?} was found; looked at {}", looked.join(", "));
     let hint = if denied {
         format!("sudo cudaview explain --container {name}, or ask as somebody who may talk to the engine")
-    } else if rustix::process::geteuid().is_root() {
-        "docker ps --all, podman ps --all; a rootless container is asked about by its owner".to_owned()
     } else {
-        "docker ps --all, podman ps --all; DOCKER_HOST and CONTAINERD_ADDRESS name other sockets".to_owned()
+        "docker ps --all, podman ps --all; a rootless container is asked about by its owner".to_owned()
     };
     Err(Failure::new(Exit::Failed, anyhow::anyhow!(text), hint))
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::style::Tone;
 use super::{Style, Subject};
-use crate::finding::quoted;
+use crate::finding::{printable, quoted};
 use crate::inventory::Device;
 use crate::provenance::{Engine, Provenance};
 
@@ -98,7 +98,7 @@ pub(super) fn section(subject: &Subject<'_>, style: Style) -> String {
         out.push_str(&format!("  {}\n", fitting(&brief(place), style.width.saturating_sub(3))));
     }
     for note in &container.notes {
-        out.push_str(&style.tagged(0, &style.paint(Tone::Yellow, "note"), &note.escape_debug().to_string()));
+        out.push_str(&style.tagged(0, &style.paint(Tone::Yellow, "note"), &printable(note)));
     }
     out
 }
@@ -172,7 +172,7 @@ pub(super) fn json(container: &Container, name: Option<&str>, visible: impl Fn(&
 
 /// Somebody else's word, without what a terminal would act on.
 fn plain(text: &str) -> String {
-    let text = text.escape_debug().to_string();
+    let text = printable(text);
     if text.contains(' ') { format!("{text:?}") } else { text }
 }
 
@@ -184,7 +184,7 @@ fn brief(text: &str) -> String {
         match part {
             _ if is_id => format!("{}…", &hex[..12]),
             _ if part.starts_with('=') && part.len() > 20 => "=…".to_owned(),
-            _ => part.escape_debug().to_string(),
+            _ => printable(part),
         }
     });
     parts.collect::<Vec<_>>().join("/")

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::Style;
 use super::style::Tone;
-use crate::finding::quoted;
+use crate::finding::{printable, quoted};
 use crate::inventory::list;
 use crate::record::Variables;
 
@@ -53,7 +53,7 @@ pub fn gone(record: &Value, place: &str, style: Style) -> String {
     }
     row("looked at", plain(place));
     for finding in record["findings"].as_array().into_iter().flatten() {
-        let part = |key: &str| finding[key].as_str().unwrap_or_default().escape_debug().to_string();
+        let part = |key: &str| printable(finding[key].as_str().unwrap_or_default());
         out.push_str(&format!("\n{}: {}\n", part("severity"), part("code")));
         out.extend(style.wrap(2, &part("message")).iter().map(|line| format!("  {line}\n")));
         if !part("hint").is_empty() {
@@ -87,7 +87,7 @@ fn labels(record: &Value, key: &str) -> Vec<String> {
 }
 
 fn plain(text: &str) -> String {
-    super::style::cut(&text.escape_debug().to_string(), 100)
+    super::style::cut(&printable(text), 100)
 }
 
 /// An id as engines show it.

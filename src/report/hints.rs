@@ -27,7 +27,8 @@ fn one(subject: &Subject<'_>, finding: &Finding, style: Style) -> String {
     for hint in hints(subject, finding) {
         out.push_str(&style.tagged(2, "hint", &hint));
     }
-    let keeps_what_was_typed = subject.container.is_none_or(|container| container.engine == Engine::Docker);
+    let keeps_what_was_typed =
+        subject.container.is_none_or(|container| container.engine == Engine::Docker && container.as_is().is_none());
     if finding.code == Code::HostIndexOverride
         && subject.done
         && keeps_what_was_typed

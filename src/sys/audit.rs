@@ -68,6 +68,7 @@ pub fn place(place: &str) -> String {
         "auto" if Path::new(JOURNAL).exists() => "the journal".to_owned(),
         "journal" => "the journal".to_owned(),
         "auto" => FILE.to_owned(),
+        "off" => "the audit trail".to_owned(),
         path => path.to_owned(),
     }
 }

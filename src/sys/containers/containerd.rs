@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Found, Places, Search, choose, is_our_runtime, read_config, runtime_in};
+use super::{Found, Places, Search, choose, is_our_runtime, processes, read_config, runtime_in};
 use crate::provenance::{Engine, EngineFacts};
 use crate::sys::child::ask;
 use crate::sys::{provenance, runtime};
@@ -32,13 +32,11 @@ struct Task {
 }
 
 pub(super) fn search(name: &str, places: &Places, search: &mut Search) {
-    for socket in &places.containerd {
-        // Its state is where its socket is, unless somebody went out of their way.
-        let folder = socket.parent().unwrap_or(Path::new("/")).join(TASKS);
-        let tasks = match tasks(&folder) {
+    for (socket, folder) in &folders(places) {
+        let tasks = match tasks(folder) {
             Ok(tasks) => tasks,
             Err(error) => {
-                search.failed(&folder, &error);
+                search.failed(folder, &error);
                 continue;
             }
         };
@@ -50,6 +48,30 @@ pub(super) fn search(name: &str, places: &Places, search: &mut Search) {
             Err(count) => search.look(folder.display(), format!("{count} containers are called so, or begin so")),
         }
     }
+}
+
+/// Sockets, each with the folder of its tasks: where shims say that they are, and the usual places.
+///
+/// A shim stands in a bundle and was told its containerd's socket.
+fn folders(places: &Places) -> Vec<(PathBuf, PathBuf)> {
+    let is_asked = |socket: &PathBuf| !places.containerd_is_named || places.containerd.contains(socket);
+    let mut out: Vec<(PathBuf, PathBuf)> = processes::called("containerd-shim")
+        .filter_map(|shim| {
+            let socket = PathBuf::from(shim.argument("-address")?);
+            let bundle = shim.folder()?;
+            let folder = bundle.ancestors().nth(2).filter(|path| path.ends_with(TASKS))?;
+            Some((socket, folder.to_owned()))
+        })
+        .filter(|(socket, _)| is_asked(socket))
+        .collect();
+    for socket in &places.containerd {
+        if !out.iter().any(|(known, _)| known == socket) {
+            out.push((socket.clone(), socket.parent().unwrap_or(Path::new("/")).join(TASKS)));
+        }
+    }
+    out.sort();
+    out.dedup();
+    out
 }
 
 fn tasks(folder: &Path) -> io::Result<Vec<Task>> {
@@ -150,7 +172,7 @@ fn client(socket: &Path, namespace: &str, arguments: &[&str]) -> Result<String, 
     let answer =
         ask(&mut command, PATIENCE, LIMIT).map_err(|error| said(&format!("{:#}", anyhow::Error::new(error))))?;
     if !answer.status.success() {
-        return Err(said(&answer.first_complaint().chars().take(120).collect::<String>().escape_debug().to_string()));
+        return Err(said(&answer.first_complaint().chars().take(120).collect::<String>()));
     }
     String::from_utf8(answer.output).map_err(|_| said("the answer is not text"))
 }

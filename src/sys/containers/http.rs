@@ -38,7 +38,8 @@ fn get_within(socket: &Path, target: &str, patience: Duration) -> io::Result<Ans
     let deadline = Instant::now() + patience;
     let mut stream = open(socket, patience)?;
     // HTTP/1.0: the answer comes whole and ends with the connection.
-    write!(stream, "GET {target} HTTP/1.0\r\nHost: localhost\r\nAccept: application/json\r\n\r\n").map_err(in_words)?;
+    let question = format!("GET {target} HTTP/1.0\r\nHost: localhost\r\nAccept: application/json\r\n\r\n");
+    stream.write_all(question.as_bytes()).map_err(in_words)?;
     parse(&read(&mut stream, deadline)?)
 }
 

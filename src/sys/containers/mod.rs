@@ -8,6 +8,7 @@ mod docker;
 mod http;
 mod places;
 mod podman;
+mod processes;
 
 use std::path::{Path, PathBuf};
 
@@ -69,7 +70,7 @@ impl Found {
     /// The name, or the beginning of the id, and the engine's.
     pub fn label(&self) -> String {
         let name = self.facts.container_name.as_deref().unwrap_or_default();
-        format!("{} {} {}", self.engine.name(), short(&self.id), name.escape_debug()).trim_end().to_owned()
+        format!("{} {} {}", self.engine.name(), short(&self.id), crate::finding::printable(name)).trim_end().to_owned()
     }
 }
 

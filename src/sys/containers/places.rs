@@ -15,6 +15,8 @@ pub struct Places {
     pub storage: Vec<PathBuf>,
     /// containerd's sockets.
     pub containerd: Vec<PathBuf>,
+    /// Somebody named the one to ask.
+    pub containerd_is_named: bool,
 }
 
 /// `storage.conf`, as far as we need it.
@@ -52,6 +54,7 @@ impl Places {
             out.docker.extend(runtime_folder.filter(|_| !is_root).map(|folder| folder.join("docker.sock")));
         }
         out.storage.push(storage(is_root, variable));
+        out.containerd_is_named = variable("CONTAINERD_ADDRESS").is_some();
         out.containerd = match variable("CONTAINERD_ADDRESS") {
             Some(address) => vec![PathBuf::from(address.strip_prefix("unix://").unwrap_or(&address))],
             None => vec!["/run/containerd/containerd.sock".into(), "/run/k3s/containerd/containerd.sock".into()],

@@ -1,8 +1,6 @@
 //! podman's containers, in the storage of whoever asks.
 
-use std::path::Path;
-
-use super::{Found, Places, Search, choose, is_our_runtime, read_config};
+use super::{Found, Places, Search, choose, is_our_runtime, processes, read_config};
 use crate::provenance::{Engine, EngineFacts};
 use crate::sys::bundle::DocumentError;
 use crate::sys::provenance::{self, podman};
@@ -68,25 +66,10 @@ fn found(listed: &podman::Listed) -> Found {
 
 /// conmon holds a container from its start to its end, and was told which runtime to use.
 fn monitor(id: &str, out: &mut Found) {
-    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
-    let arguments = processes.filter(|path| is_monitor(path)).find_map(|path| {
-        let text = std::fs::read(path.join("cmdline")).ok()?;
-        let words: Vec<String> =
-            text.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect();
-        let after = |flag: &str| words.iter().position(|word| word == flag).and_then(|at| words.get(at + 1)).cloned();
-        (after("-c").as_deref() == Some(id)).then(|| after("-r"))
-    });
-    out.state = Some(if arguments.is_some() { "running" } else { "not running" }.to_owned());
-    if let Some(runtime) = arguments.flatten() {
-        out.is_ours = Some(is_our_runtime(&runtime));
-        out.runtime = Some(runtime);
+    let monitor = processes::called("conmon").find(|process| process.argument("-c") == Some(id));
+    out.state = Some(if monitor.is_some() { "running" } else { "not running" }.to_owned());
+    if let Some(runtime) = monitor.as_ref().and_then(|process| process.argument("-r")) {
+        out.is_ours = Some(is_our_runtime(runtime));
+        out.runtime = Some(runtime.to_owned());
     }
-}
-
-/// Of root or of whoever asks: anybody else may call a process so.
-fn is_monitor(process: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let own = rustix::process::geteuid().as_raw();
-    let is_trusted = || std::fs::metadata(process).is_ok_and(|metadata| [0, own].contains(&metadata.uid()));
-    std::fs::read(process.join("comm")).is_ok_and(|name| name == b"conmon\n") && is_trusted()
 }

@@ -92,7 +92,10 @@ impl Containerd {
                     attempt,
                 }),
                 log_directory: logs.to_str().unwrap().to_owned(),
-                linux: Some(LinuxPodSandboxConfig { cgroup_parent: cgroup(), security_context: Some(security.clone()) }),
+                linux: Some(LinuxPodSandboxConfig {
+                    cgroup_parent: cgroup(),
+                    security_context: Some(security.clone()),
+                }),
                 ..PodSandboxConfig::default()
             };
             let request = RunPodSandboxRequest { config: Some(config.clone()), runtime_handler: handler.to_owned() };
