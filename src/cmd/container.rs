@@ -236,7 +236,7 @@ fn from_audit(name: &str, format: Format, config: &Config, search: &Search) -> R
     let mut looked: Vec<String> =
         search.looks.iter().map(|look| format!("{} ({})", look.place, look.outcome)).collect();
     looked.push(format!("{place} ({reason})"));
-    let denied = search.looks.iter().any(|look| look.denied);
+    let denied = reason == audit::DENIED || search.looks.iter().any(|look| look.denied);
     let text = format!("no container {name:?} was found; looked at {}", looked.join(", "));
     let hint = if denied {
         format!("sudo cudaview explain --container {name}, or ask as somebody who may talk to the engine")

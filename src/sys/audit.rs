@@ -21,6 +21,9 @@ const FILE: &str = "/var/log/cudaview/audit.jsonl";
 /// The longest trail that is read: some hundred thousand records.
 const LIMIT: u64 = 64 << 20;
 
+/// Why the trail is not for whoever asks.
+pub const DENIED: &str = "not permitted";
+
 /// How long the journal may take to search itself.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -91,7 +94,13 @@ pub fn read(place: &str) -> Result<Vec<serde_json::Value>, String> {
 }
 
 fn read_file(path: &Path) -> Result<Vec<u8>, String> {
-    trusted::read(path, LIMIT).map_err(|error| chain(&error))?.ok_or_else(|| "there is no such file".to_owned())
+    let in_words = |error: trusted::Untrusted| match error {
+        trusted::Untrusted::Read { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
+            DENIED.to_owned()
+        }
+        error => chain(&error),
+    };
+    trusted::read(path, LIMIT).map_err(in_words)?.ok_or_else(|| "not there".to_owned())
 }
 
 /// Anybody may write to the journal under any name; the journal itself says who did. A rootless engine's records are

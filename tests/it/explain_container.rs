@@ -41,15 +41,15 @@ impl Asker {
                 command.args(["--reuid", &USER.to_string(), "--regid", &USER.to_string(), "--clear-groups"]);
             }
         }
-        command.arg("--").arg(program);
+        command.arg("--").arg(program).env("HOME", "/nonexistent");
         command
     }
 }
 
 /// Runs `cudaview explain --container`, which must end well and say nothing beside its answer.
 #[track_caller]
-fn answer(command: Command, container: &str, more: &[&str]) -> Ran {
-    let ran = ask(command, container, more).ok();
+fn answer(mut command: Command, container: &str, more: &[&str]) -> Ran {
+    let ran = run(command.args(["explain", "--container", container]).args(more).env_remove("COLUMNS")).ok();
     assert_eq!(ran.stderr, "", "{ran}");
     for line in ran.stdout.lines().filter(|_| !more.contains(&"json")) {
         assert!(line.chars().count() <= 80, "{} columns: {line}", line.chars().count());
@@ -58,10 +58,10 @@ fn answer(command: Command, container: &str, more: &[&str]) -> Ran {
     ran
 }
 
+/// The same, however it ends, in lines that are long enough for any path.
 #[track_caller]
 fn ask(mut command: Command, container: &str, more: &[&str]) -> Ran {
-    command.args(["explain", "--container", container]).args(more).env_remove("COLUMNS");
-    run(&mut command)
+    run(command.args(["explain", "--container", container]).args(more).env("COLUMNS", "1000"))
 }
 
 /// The same as JSON.

@@ -1,5 +1,6 @@
 //! Where engines are, as their own clients find them: from the environment of whoever asks, and by default.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -53,7 +54,7 @@ impl Places {
             // The daemon of whoever asks, without root.
             out.docker.extend(runtime_folder.filter(|_| !is_root).map(|folder| folder.join("docker.sock")));
         }
-        out.storage.push(storage(is_root, variable));
+        out.storage = storage(is_root, variable);
         out.containerd_is_named = variable("CONTAINERD_ADDRESS").is_some();
         out.containerd = match variable("CONTAINERD_ADDRESS") {
             Some(address) => vec![PathBuf::from(address.strip_prefix("unix://").unwrap_or(&address))],
@@ -63,34 +64,44 @@ impl Places {
     }
 }
 
-/// podman's storage: what its configuration says, else the default.
+/// Where podman's storage may be: what its configuration says, then the default. Versions differ in whether an ordinary
+/// user's `graphroot` counts, so all of them are looked at.
 // containers-storage.conf(5)
-fn storage(is_root: bool, variable: &dyn Fn(&str) -> Option<String>) -> PathBuf {
+fn storage(is_root: bool, variable: &dyn Fn(&str) -> Option<String>) -> Vec<PathBuf> {
     let home = variable("HOME").map(PathBuf::from).unwrap_or_default();
-    let read = |path: &Path| std::fs::read_to_string(path).ok().and_then(|text| toml::from_str(&text).ok());
-    let of_file = |path: &Path| -> Storage { read(path).map(|file: StorageFile| file.storage).unwrap_or_default() };
-    if let Some(file) = variable("CONTAINERS_STORAGE_CONF") {
-        if let Some(root) = of_file(Path::new(&file)).graphroot {
-            return PathBuf::from(root);
-        }
-    } else if !is_root {
-        let configuration = variable("XDG_CONFIG_HOME").map_or_else(|| home.join(".config"), PathBuf::from);
-        if let Some(root) = of_file(&configuration.join("containers/storage.conf")).graphroot {
-            return PathBuf::from(root);
-        }
-    }
-    let systems = ["/etc/containers/storage.conf", "/usr/share/containers/storage.conf"];
-    let system = systems.iter().map(Path::new).find(|path| path.exists()).map(of_file).unwrap_or_default();
-    if is_root {
-        return system.graphroot.map_or_else(|| PathBuf::from("/var/lib/containers/storage"), PathBuf::from);
-    }
-    let data = variable("XDG_DATA_HOME").map_or_else(|| home.join(".local/share"), PathBuf::from);
+    let folder = |name: &str, below: &str| variable(name).map_or_else(|| home.join(below), PathBuf::from);
     let uid = rustix::process::geteuid().as_raw().to_string();
     let user = variable("USER").unwrap_or_default();
-    let expand =
-        |text: String| text.replace("$HOME", &home.to_string_lossy()).replace("$UID", &uid).replace("$USER", &user);
-    let of_system = system.rootless_storage_path.map(expand).map(PathBuf::from);
-    of_system.unwrap_or_else(|| data.join("containers/storage"))
+    let expand = |text: String| {
+        PathBuf::from(text.replace("$HOME", &home.to_string_lossy()).replace("$UID", &uid).replace("$USER", &user))
+    };
+    let named = variable("CONTAINERS_STORAGE_CONF").map(PathBuf::from);
+    let own = folder("XDG_CONFIG_HOME", ".config").join("containers/storage.conf");
+    let system = ["/etc/containers/storage.conf", "/usr/share/containers/storage.conf"].map(PathBuf::from);
+    let system = system.into_iter().find(|path| path.exists());
+    let mut out: Vec<PathBuf> = Vec::new();
+    for file in named.iter().chain((!is_root).then_some(&own)).map(|path| of_file(path)) {
+        out.extend(file.graphroot.map(PathBuf::from));
+        out.extend(file.rootless_storage_path.filter(|_| !is_root).map(expand));
+    }
+    let system = system.map(|path| of_file(&path)).unwrap_or_default();
+    if is_root {
+        out.push(system.graphroot.unwrap_or_else(|| "/var/lib/containers/storage".to_owned()).into());
+        // Whoever names a configuration as root means that storage and no other.
+        out.truncate(1);
+    } else {
+        out.extend(system.rootless_storage_path.map(expand));
+        out.push(folder("XDG_DATA_HOME", ".local/share").join("containers/storage"));
+    }
+    let mut known = BTreeSet::new();
+    out.retain(|path| known.insert(path.clone()));
+    out
+}
+
+/// A `storage.conf`; an empty one where it cannot be read.
+fn of_file(path: &Path) -> Storage {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    toml::from_str(&text).map(|file: StorageFile| file.storage).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -122,13 +133,17 @@ mod tests {
         let file = folder.path().join("storage.conf");
         std::fs::write(&file, "[storage]\ndriver = \"vfs\"\ngraphroot = \"/x/storage\"\n").expect("written");
         let named = ("CONTAINERS_STORAGE_CONF", file.to_str().expect("UTF-8"));
-        for is_root in [true, false] {
-            assert_eq!(places(is_root, &[named]).storage, [Path::new("/x/storage")]);
-        }
+        assert_eq!(places(true, &[named]).storage, [Path::new("/x/storage")]);
+        let of_user = |named, home| places(false, &[named, ("HOME", "/h"), home]).storage;
+        assert_eq!(
+            of_user(named, ("", "")),
+            [Path::new("/x/storage"), Path::new("/h/.local/share/containers/storage")]
+        );
         let configuration = folder.path().join("containers");
         std::fs::create_dir(&configuration).expect("a folder");
         std::fs::rename(&file, configuration.join("storage.conf")).expect("moved");
         let home = ("XDG_CONFIG_HOME", folder.path().to_str().expect("UTF-8"));
-        assert_eq!(places(false, &[home]).storage, [Path::new("/x/storage")]);
+        let data = ("XDG_DATA_HOME", "/d");
+        assert_eq!(of_user(home, data), [Path::new("/x/storage"), Path::new("/d/containers/storage")]);
     }
 }

@@ -151,7 +151,6 @@ fn the_same(store: &Value) {
         vec!["-e", "CUDA_VISIBLE_DEVICES=3"],
         [&devices[..], &["-e", "CUDA_VISIBLE_DEVICES=3"]].concat(),
         wide.to_vec(),
-        vec!["-v", "/dev:/dev", "--gpus", "device=1"],
     ];
     if host.has_cdi() {
         asked.push([&CDI_1_3[..], &["-e", "CUDA_VISIBLE_DEVICES=3"]].concat());
@@ -303,7 +302,7 @@ fn explain_docker_what_was_done_outlives_the_configuration() {
     host.up("trainer", "cvd-0", &["--gpus", "all"]);
     let file = host.install.config();
     let text = fs::read_to_string(&file).unwrap();
-    host.install.configure(&format!("{text}\n[reconcile]\nimage_default = \"honour\"\n"));
+    host.install.configure(&format!("{text}\n[reconcile]\nimage_default = \"narrow\"\n"));
     let root = host.json(Asker::Root, "trainer");
     assert_eq!(hosts(&root["visible"]), [0, 1, 2, 3], "{root:#}");
     assert!(root["container"]["notes"].to_string().contains("it would be decided otherwise now"), "{root:#}");

@@ -48,9 +48,9 @@ fn origins(setup: Setup) {
         let seen: Vec<&str> = told["visible"].as_array().unwrap().iter().map(|d| d["uuid"].as_str().unwrap()).collect();
         assert_eq!(count.cuda, seen);
     }
-    let storage = host.podman.path().join("storage");
-    let storage = storage.to_str().unwrap();
-    assert!(looked_at(&told, storage) && looked_at(&told, "/userdata/config.json"), "{told:#}");
+    // podman 4 takes an ordinary user's storage from elsewhere than the configuration that the harness gives it.
+    let storage = host.podman.path().display().to_string();
+    assert!(looked_at(&told, &storage) && looked_at(&told, "/userdata/config.json"), "{told:#}");
     assert!(looked_at(&told, "-images/"), "{told:#}");
     let runtime = container["runtime"].as_str().unwrap();
     assert_eq!(runtime.ends_with("cudaview-runtime"), setup.runtime == "cudaview", "{runtime}");
