@@ -70,7 +70,13 @@ fn explain(found: &Found, arguments: &ExplainArgs, inventory: Inventory, config:
         situation.current.clone_from(&situation.original);
     }
     let mut decided = plan(&inventory, &situation, config);
-    let made = made(found, &situation, &mut decided, record.as_ref(), &inventory, &mut notes);
+    let mut made = made(found, &situation, &mut decided, record.as_ref(), &inventory, &mut notes);
+    if let (Made::Without(now), Some(bundle)) = (&made, bundle)
+        && !bundle.our_hooks().is_empty()
+    {
+        notes.push("a createRuntime hook alone cannot rewrite an environment; cudaview-runtime does".to_owned());
+        made = Made::HookAlone(now.clone());
+    }
     notes.extend(limits(found, record.as_ref()));
     let exec = exec(arguments, &inventory, &situation, &decided, config);
     let container = Container {
