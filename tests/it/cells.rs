@@ -5,6 +5,8 @@
 //! cell of it. `tests/run` collects the cells of all sets of engines, prints the table, and fails where the document
 //! says something else.
 
+mod containerd;
+mod cri;
 mod docker;
 mod podman;
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::artifacts::rootfs_tar;
 use super::command::run;
@@ -24,6 +24,12 @@ impl Dockerd {
 /// this list, repeated keys and entries without `=` included.
 #[track_caller]
 pub(crate) fn archive(folder: &Path, inventory_name: &str, name: &str, env: &[&str]) -> PathBuf {
+    archive_of(folder, inventory_name, name, &json!({"Env": env}))
+}
+
+/// The same with all of `config`, the command to run among it.
+#[track_caller]
+pub(crate) fn archive_of(folder: &Path, inventory_name: &str, name: &str, config: &Value) -> PathBuf {
     let layer = rootfs_tar(inventory_name);
     let digest = run(Command::new("sha256sum").arg(&layer)).ok().stdout;
     let digest = digest.split_whitespace().next().unwrap();
@@ -34,7 +40,7 @@ pub(crate) fn archive(folder: &Path, inventory_name: &str, name: &str, env: &[&s
         "architecture": if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" },
         "os": "linux",
         "created": "2024-01-01T00:00:00Z",
-        "config": {"Env": env},
+        "config": config,
         "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{digest}")]},
     });
     let manifest = json!([{"Config": "config.json", "RepoTags": [format!("{name}:latest")], "Layers": ["layer.tar"]}]);
