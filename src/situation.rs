@@ -257,6 +257,15 @@ fn add_requests(
     }
 }
 
+/// What these device requests of Docker's ask for, beside what is no GPU.
+pub fn docker_requests(requests: &[crate::provenance::DockerDeviceRequest]) -> Vec<DeviceRequest> {
+    let mut out = Situation::blank();
+    for request in requests {
+        docker_request(request, &mut out);
+    }
+    out.requests
+}
+
 fn docker_request(request: &crate::provenance::DockerDeviceRequest, out: &mut Situation) {
     if request.driver == "cdi" {
         let selections = request.device_ids.iter().filter_map(|name| cdi_selection(name));

@@ -166,11 +166,6 @@ impl<'a> Spec<'a> {
         self.0
     }
 
-    /// Whether `linux.resources.devices` is there at all; rootless engines leave it out.
-    pub fn has_device_rules(self) -> bool {
-        self.0.pointer("/linux/resources/devices").is_some_and(Value::is_array)
-    }
-
     /// The character devices of `linux.devices`.
     pub fn nodes(self) -> Vec<SpecNode<'a>> {
         self.array("/linux/devices")

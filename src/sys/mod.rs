@@ -3,7 +3,9 @@
 pub mod audit;
 pub mod bundle;
 pub mod cgroup;
+pub mod child;
 pub mod configuration;
+pub mod containers;
 pub mod errno;
 pub mod host;
 pub mod hygiene;

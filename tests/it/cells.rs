@@ -8,6 +8,7 @@
 mod containerd;
 mod cri;
 mod docker;
+mod podman;
 
 use std::fmt::{self, Write as _};
 use std::fs::File;

@@ -4,12 +4,19 @@
 
 mod audit;
 mod cdi;
+mod compose;
+mod crun;
 mod exec;
 mod hostile;
 mod image_request;
+mod leaks;
 mod life;
+mod lock;
+mod privileged;
 mod refused;
+mod restarts;
 mod table;
+mod userns;
 
 use std::fs;
 

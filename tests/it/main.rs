@@ -19,6 +19,7 @@ mod cudaview_docker;
 mod cudaview_runc;
 mod docker_provenance;
 mod doors;
+mod explain_container;
 mod harness;
 mod hook_doors;
 mod hook_nodes;

@@ -16,7 +16,9 @@ pub(crate) mod dockerd;
 pub(crate) mod image;
 pub(crate) mod install;
 pub(crate) mod mounts;
+pub(crate) mod namespace;
 pub(crate) mod podman;
+pub(crate) mod shims;
 pub(crate) mod spec;
 
 pub(crate) use artifacts::rootfs;
