@@ -24,11 +24,11 @@ impl Files {
         let list = json!([{"id": ID, "names": ["llm"], "image": "", "layer": "x"}]);
         files.write("storage/overlay-containers/containers.json", &list.to_string());
         let config = config(&["CUDA_VISIBLE_DEVICES=3"], &json!({"io.container.manager": "libpod"}));
-        files.write(&files.bundle("config.json"), &config.to_string());
+        files.write(&Files::bundle("config.json"), &config.to_string());
         files
     }
 
-    fn bundle(&self, name: &str) -> String {
+    fn bundle(name: &str) -> String {
         format!("storage/overlay-containers/{ID}/userdata/{name}")
     }
 
@@ -93,7 +93,7 @@ fn what_podman_left() {
 #[test]
 fn what_somebody_else_left() {
     let files = Files::new();
-    let config = files.path(&files.bundle("config.json"));
+    let config = files.path(&Files::bundle("config.json"));
     fs::remove_file(&config).unwrap();
     symlink("/etc/hostname", &config).unwrap();
     files.check("llm", 1, &["nothing to look at"]);
@@ -102,7 +102,7 @@ fn what_somebody_else_left() {
     files.check("llm", 1, &["is not a regular file"]);
     fs::remove_file(&config).unwrap();
     for (text, code) in [("[]", 4), ("{\"process\": {\"env\": 1}}", 4), ("\u{1b}[31m", 4)] {
-        files.write(&files.bundle("config.json"), text);
+        files.write(&Files::bundle("config.json"), text);
         files.check("llm", code, &["failed to read the configuration of the container podman 5f0c2c6c1b0e llm"]);
     }
 

@@ -121,7 +121,7 @@ fn one(host: &Host, number: usize, kind: usize) {
             let count = host.podman.exec_count(&["-e", "CUDA_VISIBLE_DEVICES=1"], &name);
             host.compare(&count, &Expected { view: &[3], nodes: &[1, 3], value: "1" }, "exec in one of many");
             // podman 5 keeps what belongs to an `exec` that did not begin until its container goes, whatever the reason.
-            if number % 5 == 0 {
+            if number.is_multiple_of(5) {
                 host.podman.exec(&["-e", "CUDA_VISIBLE_DEVICES=2"], &name, &["true"]).failed_with(255);
             }
             podman(&["rm", "--force", "--time", "0", &name]).ok();
