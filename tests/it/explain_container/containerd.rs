@@ -4,7 +4,7 @@ use std::process::Command;
 
 use super::{Asker, answer, ask, hosts, json, looked_at, origin};
 use crate::world::containerd::{Containerd, Door};
-use crate::world::cri::Channel;
+use crate::world::cri::{Channel, container};
 use crate::world::{find_program, require};
 
 const CVD: &str = "CUDA_VISIBLE_DEVICES";
@@ -87,8 +87,8 @@ fn explain_containerd_cri() {
     containerd.import_for_pods(IMAGE, &[]);
     containerd.import_for_pods("cvd-0", &["CUDA_VISIBLE_DEVICES=0"]);
     let pod = containerd.pod("cudaview");
-    let typed = pod.up(&pod.container(IMAGE, &[1, 3], Channel::Devices, &["CUDA_VISIBLE_DEVICES=3"]));
-    let default = pod.up(&pod.container("cvd-0", &[1, 3], Channel::Devices, &[]));
+    let typed = pod.up(&container(IMAGE, &[1, 3], Channel::Devices, &["CUDA_VISIBLE_DEVICES=3"]));
+    let default = pod.up(&container("cvd-0", &[1, 3], Channel::Devices, &[]));
     let told = json(command(&containerd, Asker::Root), &typed, &[]);
     assert_eq!((origin(&told, CVD), hosts(&told["visible"])), (("user", Some("unknown")), vec![3]), "{told:#}");
     let told = json(command(&containerd, Asker::Root), &default[..13], &[]);

@@ -9,7 +9,7 @@ use crate::world::{A100X4, Install, require};
 const CVD: &str = "CUDA_VISIBLE_DEVICES";
 const GPUS_1_3: [&str; 4] = ["--device", "nvidia.com/gpu=1", "--device", "nvidia.com/gpu=3"];
 
-const WRAPPER: Setup = Setup { runtime: "cudaview", precreate: false, rootless: false };
+const WRAPPER: Setup = Setup { runtime: "cudaview", ..Setup::PLAIN };
 
 struct Host {
     podman: Podman,
@@ -92,20 +92,20 @@ fn explain_podman_rootless_by_its_owner() {
 #[test]
 #[ignore = "needs root and engines: sudo tests/run"]
 fn explain_podman_rootful_precreate_and_its_limit() {
-    origins(Setup { runtime: "runc", precreate: true, rootless: false });
+    origins(Setup { precreate: true, ..Setup::PLAIN });
 }
 
 #[test]
 #[ignore = "needs root and engines: sudo tests/run"]
 fn explain_podman_rootless_precreate_and_its_limit() {
-    origins(Setup { runtime: "crun", precreate: true, rootless: true });
+    origins(Setup { runtime: "crun", precreate: true, rootless: true, ..Setup::PLAIN });
 }
 
 /// What arrives after the precreate hook is not what was decided.
 #[test]
 #[ignore = "needs root and engines: sudo tests/run"]
 fn explain_podman_a_secret_after_precreate_is_told() {
-    let host = Host::new(Setup { runtime: "runc", precreate: true, rootless: false });
+    let host = Host::new(Setup { precreate: true, ..Setup::PLAIN });
     let file = host.podman.path().join("secret");
     std::fs::write(&file, "3").unwrap();
     host.podman.podman(&["secret", "create", "gpus", file.to_str().unwrap()]).ok();
