@@ -18,6 +18,8 @@ cudaview: which GPUs does a container's program see, and who decided it
 
 Ask with the flags of docker run, before you run it:
   cudaview explain --gpus '\"device=1,3\"' -e CUDA_VISIBLE_DEVICES=1,3
+or about a container of Docker, podman or containerd:
+  cudaview explain --container NAME
 
   explain    what the program will see, who decided it, what to type instead
   inventory  the GPUs of this host, and their names and numbers

@@ -70,10 +70,32 @@ fn explain(found: &Found, arguments: &ExplainArgs, inventory: Inventory, config:
         situation.current.clone_from(&situation.original);
     }
     let mut decided = plan(&inventory, &situation, config);
-    let made = made(found, &situation, &mut decided, record.as_ref(), &inventory, &mut notes);
+    let made = made(found, &situation, &mut decided, bundle, &inventory, &mut notes);
     notes.extend(limits(found, record.as_ref()));
     let exec = exec(arguments, &inventory, &situation, &decided, config);
-    let container = Container {
+    let container = container(found, made, origins, notes);
+    let short = containers::short(&found.id).to_owned();
+    let name = found.facts.container_name.as_ref().map_or(short, |name| printable(name));
+    let image = image_env(found);
+    let subject = Subject {
+        inventory: &inventory,
+        situation: &situation,
+        plan: &decided,
+        exec: exec.as_ref(),
+        image: &image,
+        name: Some(&name),
+        container: Some(&container),
+        done: true,
+        told: Told::Engine,
+        observe: false,
+        origin_unknown: "see where it comes from, below",
+    };
+    show(&subject, arguments.format)
+}
+
+/// What the report says of it beside the plan.
+fn container(found: &Found, made: Made, origins: Vec<Origin>, notes: Vec<String>) -> Container {
+    Container {
         engine: found.engine,
         id: found.id.clone(),
         image: found.facts.image.clone(),
@@ -84,26 +106,7 @@ fn explain(found: &Found, arguments: &ExplainArgs, inventory: Inventory, config:
         origins,
         looked_at: found.looked_at.clone(),
         notes,
-    };
-    let short = containers::short(&found.id).to_owned();
-    let name = found.facts.container_name.as_ref().map_or(short, |name| printable(name));
-    let image = image_env(found);
-    show(
-        &Subject {
-            inventory: &inventory,
-            situation: &situation,
-            plan: &decided,
-            exec: exec.as_ref(),
-            image: &image,
-            name: Some(&name),
-            container: Some(&container),
-            done: true,
-            told: Told::Engine,
-            observe: false,
-            origin_unknown: "see where it comes from, below",
-        },
-        arguments.format,
-    )
+    }
 }
 
 /// Who had a hand in it; the plan then says what was done, where that is known.
@@ -111,30 +114,34 @@ fn made(
     found: &Found,
     situation: &Situation,
     decided: &mut Plan,
-    record: Option<&Record>,
+    bundle: Option<Spec<'_>>,
     inventory: &Inventory,
     notes: &mut Vec<String>,
 ) -> Made {
     let injects = found.runtime.as_deref().is_some_and(|runtime| runtime.contains("nvidia"));
     let now = |decided: &Plan| as_is(decided, situation, inventory, injects);
-    let Some(record) = record else {
-        let is_running = found.bundle.is_some();
-        let would_change = !matches!(decided.verdict, Verdict::NotApplicable);
-        if found.is_ours != Some(true) {
-            return Made::Without(now(decided));
+    if let Some(record) = bundle.and_then(Spec::record) {
+        // Docker's own answer is from before cudaview; elsewhere the bundle itself says whether all is as it was left.
+        if found.inspected.is_none() && !situation.decided_before {
+            let after = "its variables or nodes changed after cudaview had decided; of a secret only the wrapper knows";
+            notes.push(after.to_owned());
+            return Made::ChangedAfter(now(decided));
         }
-        if is_running && would_change {
-            notes.push("its bundle has no record of cudaview's: it only observed, or came later".to_owned());
-            return Made::Without(now(decided));
+        if as_recorded(decided, &record, inventory) {
+            notes.push("shown is what was done when it was created; it would be decided otherwise now".to_owned());
         }
         return Made::Cudaview;
-    };
-    // Docker's own answer is from before cudaview; elsewhere the bundle itself says whether all is as it was left.
-    if found.inspected.is_none() && !situation.decided_before {
-        return Made::ChangedAfter(now(decided));
     }
-    if as_recorded(decided, record, inventory) {
-        notes.push("shown is what was done when it was created; it would be decided otherwise now".to_owned());
+    if bundle.is_some_and(|spec| !spec.our_hooks().is_empty()) {
+        notes.push("a createRuntime hook alone cannot rewrite an environment; cudaview-runtime does".to_owned());
+        return Made::HookAlone(now(decided));
+    }
+    if found.is_ours != Some(true) {
+        return Made::Without(now(decided));
+    }
+    if bundle.is_some() && decided.verdict != Verdict::NotApplicable {
+        notes.push("its bundle has no record of cudaview's: it only observed, or came later".to_owned());
+        return Made::Without(now(decided));
     }
     Made::Cudaview
 }

@@ -38,8 +38,11 @@ pub(super) fn run(arguments: &ExplainArgs) -> Result<(), Failure> {
         }
     }
     if is_real && arguments.what_if.is_given() {
-        let flag = if arguments.bundle.is_some() { "--bundle" } else { "--container" };
-        let hint = format!("{flag} takes a container as it is; leave --gpus, --device, -e and the rest out");
+        let (flag, source) = match &arguments.bundle {
+            Some(_) => ("--bundle", "from its config.json"),
+            None => ("--container", "as it is"),
+        };
+        let hint = format!("{flag} takes the whole container {source}; leave --gpus, --device, -e and the rest out");
         return Err(Failure::usage(format!("{flag} cannot be used with flags of docker run"), hint));
     }
     if arguments.bundle.is_some() && arguments.container.is_some() {

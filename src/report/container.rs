@@ -18,6 +18,8 @@ pub enum Made {
     Cudaview,
     /// cudaview, and its environment or its nodes were changed afterwards.
     ChangedAfter(AsIs),
+    /// Its hook without another door: the nodes are mounted, the environment is as it was.
+    HookAlone(AsIs),
     /// The engine alone.
     Without(AsIs),
 }
@@ -78,7 +80,7 @@ impl Container {
     pub(super) fn as_is(&self) -> Option<&AsIs> {
         match &self.made {
             Made::Cudaview => None,
-            Made::ChangedAfter(now) | Made::Without(now) => Some(now),
+            Made::ChangedAfter(now) | Made::HookAlone(now) | Made::Without(now) => Some(now),
         }
     }
 }
@@ -148,6 +150,7 @@ pub(super) fn json(container: &Container, name: Option<&str>, visible: impl Fn(&
     let made = match &container.made {
         Made::Cudaview => "cudaview",
         Made::ChangedAfter(_) => "changed-after-cudaview",
+        Made::HookAlone(_) => "hook-alone",
         Made::Without(_) => "without-cudaview",
     };
     let origin = |origin: &Origin| {

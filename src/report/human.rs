@@ -49,8 +49,12 @@ fn first_line(subject: &Subject<'_>, style: Style) -> String {
             devices => mapping(subject.inventory, devices),
         };
         let sees = if now.certain { "sees" } else { "probably sees" };
-        let who = if matches!(container.made, Made::Without(_)) { "made without" } else { "changed after" };
-        return bold(&format!("{name} {sees} {seen} ({who} cudaview)"));
+        let who = match container.made {
+            Made::Without(_) => "made without cudaview",
+            Made::HookAlone(_) => "made by cudaview's hook alone",
+            Made::Cudaview | Made::ChangedAfter(_) => "changed after cudaview",
+        };
+        return bold(&format!("{name} {sees} {seen} ({who})"));
     }
     let text = decided(subject);
     let text = match subject.name {
@@ -73,7 +77,7 @@ fn decided(subject: &Subject<'_>) -> String {
     }
 }
 
-/// What there would be with cudaview, for a container that it had no hand in.
+/// What there would be with cudaview, for a container that is not as it would have it.
 fn with(subject: &Subject<'_>, style: Style) -> String {
     let mut out = "With cudaview\n".to_owned();
     for line in style.wrap(2, &format!("{} ({})", decided(subject), outcome(subject))) {

@@ -65,7 +65,7 @@ fn file(path: &Path, line: &str) -> std::io::Result<()> {
     file.write_all(format!("{line}\n").as_bytes())
 }
 
-/// The place that [`write`] uses now, for people.
+/// The place that [`write()`] uses now, for people.
 pub fn place(place: &str) -> String {
     match place {
         "auto" if Path::new(JOURNAL).exists() => "the journal".to_owned(),

@@ -1,9 +1,10 @@
 //! `cudaview explain --container` on containers of real engines, as root and as whoever may ask the engine.
 //!
-//! `pages` shows what it looks like, with a stand-in for Docker's socket.
+//! `pages` shows what it looks like, with a stand-in for Docker's socket; `files` has what nobody should have left.
 
 mod containerd;
 mod docker;
+mod files;
 mod pages;
 mod podman;
 

@@ -166,6 +166,10 @@ fn client(socket: &Path, namespace: &str, arguments: &[&str]) -> Result<String, 
     let Ok(program) = runtime::find(&["ctr".to_owned()]) else {
         return Err("containerd's client ctr is not installed, so its image is not known".to_owned());
     };
+    if !socket.exists() {
+        // ctr would wait for it.
+        return Err(format!("containerd's socket {socket:?} is not there, so its image is not known"));
+    }
     let mut command = Command::new(program);
     command.arg("--address").arg(socket).args(["--namespace", namespace]).args(arguments);
     let said = |text: &str| format!("ctr {}: {text}", arguments.first().copied().unwrap_or_default());

@@ -67,7 +67,7 @@ fn found(listed: &podman::Listed) -> Found {
 /// conmon holds a container from its start to its end, and was told which runtime to use.
 fn monitor(id: &str, out: &mut Found) {
     let monitor = processes::called("conmon").find(|process| process.argument("-c") == Some(id));
-    out.state = Some(if monitor.is_some() { "running" } else { "not running" }.to_owned());
+    out.state = Some(if monitor.is_some() { "running" } else { "stopped" }.to_owned());
     if let Some(runtime) = monitor.as_ref().and_then(|process| process.argument("-r")) {
         out.is_ours = Some(is_our_runtime(runtime));
         out.runtime = Some(runtime.to_owned());

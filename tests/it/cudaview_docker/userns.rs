@@ -50,6 +50,23 @@ fn plain_docker_with_remapped_users_shows_the_bug() {
     assert_eq!(host.docker.try_mknod("one", 0), Access::NoNode);
 }
 
+/// A limit that the README names: a driver whose nodes are not in the host's `/dev`.
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn plain_docker_with_remapped_users_takes_nodes_from_dev_only() {
+    require(&["dockerd", "docker", "containerd", "runc", "jq"]);
+    let install = Install::new(A100X4, "");
+    let settings = json!({"storage-driver": "overlay2", "userns-remap": USER});
+    let world = namespace::subordinate_user(USER, FIRST);
+    let docker = Dockerd::start_in(Some(&world), &[], None, &settings);
+    docker.import(A100X4, IMAGE, &[]);
+    let device = install.docker_devices(&[1]).swap_remove(0);
+    let ran = docker.run(&[&device], IMAGE, &["true"]);
+    // runc 1.3 writes `mount src=/dev/nvidia1`.
+    let texts = ["error creating device nodes: mount ", "/dev/nvidia1", "no such file or directory"];
+    assert!(ran.code != 0 && texts.iter().all(|text| ran.stderr.contains(text)), "{ran}");
+}
+
 #[test]
 #[ignore = "needs root and engines: sudo tests/run"]
 fn cudaview_docker_with_remapped_users_views() {

@@ -38,6 +38,7 @@ fn explain_containerd_ctr() {
     containerd.import("default", IMAGE, &[]);
     containerd.import("default", "cvd-0", &["CUDA_VISIBLE_DEVICES=0"]);
     let ask_root = |container: &str| json(command(&containerd, Asker::Root), container, &[]);
+    // Ids name cgroups too: no other test may have these.
     containerd.up(Door::Cudaview, "typed", &[&DEVICES[..], &["--env", "CUDA_VISIBLE_DEVICES=3"]].concat(), IMAGE);
     containerd.up(Door::Cudaview, "default", &DEVICES, "cvd-0");
     containerd.up(Door::Plain, "plain", &[&DEVICES[..], &["--env", "CUDA_VISIBLE_DEVICES=1,3"]].concat(), IMAGE);
@@ -68,13 +69,13 @@ fn explain_containerd_ctr() {
 fn explain_containerd_without_ctr() {
     let containerd = start("runc");
     containerd.import("default", IMAGE, &[]);
-    containerd.up(Door::Cudaview, "typed", &[&DEVICES[..], &["--env", "CUDA_VISIBLE_DEVICES=3"]].concat(), IMAGE);
+    containerd.up(Door::Cudaview, "no-client", &[&DEVICES[..], &["--env", "CUDA_VISIBLE_DEVICES=3"]].concat(), IMAGE);
     let mut hidden = Command::new("unshare");
     let script = "mount --bind /dev/null \"$1\" && shift && exec \"$@\"";
     hidden.args(["--mount", "--propagation", "private", "sh", "-c", script, "sh"]).arg(find_program("ctr"));
     hidden.arg(containerd.install.bin("cudaview"));
     hidden.env("CONTAINERD_ADDRESS", containerd.socket()).env("DOCKER_HOST", "unix:///nobody/listens/here");
-    let told = json(hidden, "typed", &[]);
+    let told = json(hidden, "no-client", &[]);
     assert_eq!((origin(&told, CVD), hosts(&told["visible"])), (("unknown", Some("unknown")), vec![3]), "{told:#}");
     assert!(told["container"]["origins"][0]["why"].to_string().contains("ctr is not installed"), "{told:#}");
 }

@@ -113,10 +113,10 @@ fn explain_podman_a_secret_after_precreate_is_told() {
     host.podman.up("late", &[&GPUS_1_3[..], &secret].concat(), IMAGE);
     let told = json(host.command(), "late", &[]);
     let count = host.podman.exec_count(&[], "late");
-    println!("{count:?}\n{told:#}");
     let now: Vec<&str> =
         told["container"]["visible"].as_array().unwrap().iter().map(|d| d["uuid"].as_str().unwrap()).collect();
     assert_eq!(told["container"]["made"], "changed-after-cudaview", "{told:#}");
+    assert!(told["container"]["notes"].to_string().contains("changed after cudaview had decided"), "{told:#}");
     assert_eq!(count.cuda, now, "{told:#}");
 }
 

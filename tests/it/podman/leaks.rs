@@ -120,6 +120,10 @@ fn one(host: &Host, number: usize, kind: usize) {
             podman(&[&first[..], &parent, &GPUS_1_3, &[IMAGE, "sleep", "1000"]].concat()).ok();
             let count = host.podman.exec_count(&["-e", "CUDA_VISIBLE_DEVICES=1"], &name);
             host.compare(&count, &Expected { view: &[3], nodes: &[1, 3], value: "1" }, "exec in one of many");
+            // podman 5 keeps what belongs to an `exec` that did not begin until its container goes, whatever the reason.
+            if number.is_multiple_of(5) {
+                host.podman.exec(&["-e", "CUDA_VISIBLE_DEVICES=2"], &name, &["true"]).failed_with(255);
+            }
             podman(&["rm", "--force", "--time", "0", &name]).ok();
         }
         _ => {
@@ -169,7 +173,6 @@ fn many(config: &str) {
                     one(host, number, (number / AT_A_TIME + thread) % 4);
                     if number % 16 == 0 {
                         host.podman.exec_count(&[], "lives");
-                        host.podman.exec(&["-e", "CUDA_VISIBLE_DEVICES=2"], "lives", &["true"]).failed_with(255);
                     }
                 }
             });

@@ -12,7 +12,6 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::artifacts::rootfs_tar;
 use super::bundle::RUNC_LOST_A_RACE;
 use super::command::{LIMIT, Ran, run, run_limited, write_program};
 use super::count::{Access, COUNT, Count};
@@ -201,26 +200,6 @@ impl Dockerd {
     pub(crate) fn try_mknod(&self, container: &str, minor: u32) -> Access {
         let command = Access::command(minor);
         Access::of(self.exec(&[], container, &command.each_ref().map(String::as_str)))
-    }
-
-    /// Makes an image of the simulated host's root file system; each change is a Dockerfile line, `ENV K=V` for example.
-    #[track_caller]
-    pub(crate) fn import(&self, inventory_name: &str, name: &str, changes: &[&str]) {
-        let mut command = self.command();
-        command.arg("import");
-        for change in changes {
-            command.args(["--change", change]);
-        }
-        run(command.arg(rootfs_tar(inventory_name)).arg(name)).ok();
-    }
-
-    /// Builds an image from a Dockerfile (the legacy builder); `FROM` an imported image is how it works offline.
-    #[track_caller]
-    pub(crate) fn build(&self, name: &str, dockerfile: &str) {
-        let context = tempfile::Builder::new().prefix("context").tempdir_in(self.path()).unwrap();
-        fs::write(context.path().join("Dockerfile"), dockerfile).unwrap();
-        let mut command = self.command();
-        run(command.args(["build", "--quiet", "--network", "none", "--tag", name]).arg(context.path())).ok();
     }
 
     /// `docker inspect` of one thing.

@@ -1,4 +1,4 @@
-//! Images that no Dockerfile gives.
+//! Docker's images, those that no Dockerfile gives among them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,26 @@ use super::command::run;
 use super::dockerd::Dockerd;
 
 impl Dockerd {
+    /// Makes an image of the simulated host's root file system; each change is a Dockerfile line, `ENV K=V` for example.
+    #[track_caller]
+    pub(crate) fn import(&self, inventory_name: &str, name: &str, changes: &[&str]) {
+        let mut command = self.command();
+        command.arg("import");
+        for change in changes {
+            command.args(["--change", change]);
+        }
+        run(command.arg(rootfs_tar(inventory_name)).arg(name)).ok();
+    }
+
+    /// Builds an image from a Dockerfile (the legacy builder); `FROM` an imported image is how it works offline.
+    #[track_caller]
+    pub(crate) fn build(&self, name: &str, dockerfile: &str) {
+        let context = tempfile::Builder::new().prefix("context").tempdir_in(self.path()).unwrap();
+        fs::write(context.path().join("Dockerfile"), dockerfile).unwrap();
+        let mut command = self.command();
+        run(command.args(["build", "--quiet", "--network", "none", "--tag", name]).arg(context.path())).ok();
+    }
+
     /// Loads an image of the simulated host's root file system whose environment is exactly this list.
     #[track_caller]
     pub(crate) fn load(&self, inventory_name: &str, name: &str, env: &[&str]) {
