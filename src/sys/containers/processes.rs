@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-/// A process of root's or of whoever asks: anybody else may call one so.
+/// A process of root's or of whoever asks: anybody else may call one so, and so may a container's own root.
 pub(super) struct Process {
     path: PathBuf,
     words: Vec<String>,
@@ -18,10 +18,20 @@ pub(super) fn called(name: &'static str) -> impl Iterator<Item = Process> {
         if comm.trim_end() != name || ![0, own].contains(&std::fs::metadata(&path).ok()?.uid()) {
             return None;
         }
+        if !is_beside_us(&std::fs::read_to_string(path.join("status")).ok()?) {
+            return None;
+        }
         let text = std::fs::read(path.join("cmdline")).ok()?;
         let words = text.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect();
         Some(Process { path, words })
     })
+}
+
+/// In our own pid namespace: a process in one below has a second id, its own there.
+// proc_pid_status(5), NSpid.
+fn is_beside_us(status: &str) -> bool {
+    let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    ids.is_some_and(|ids| ids.split_whitespace().count() == 1)
 }
 
 impl Process {
