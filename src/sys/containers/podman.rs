@@ -43,9 +43,7 @@ fn found(listed: &podman::Listed) -> Found {
     match read_config(&listed.bundle) {
         Ok((path, value)) => {
             out.looked_at.push(path.display().to_string());
-            if provenance::is_podman(&value) {
-                out.facts = provenance::facts(&listed.bundle, &value, &listed.id, None);
-            }
+            out.facts = provenance::facts(&listed.bundle, &value, &listed.id, None);
             out.bundle = Some(value);
         }
         Err(DocumentError::System { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
