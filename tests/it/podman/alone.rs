@@ -8,8 +8,17 @@ use crate::world::{Access, CUDA_ERROR_NO_DEVICE, only_cgroup_v2};
 
 const ON_CRUN: Setup = Setup { runtime: "crun", ..ALONE };
 
-/// Rules that let a container open every GPU and the control nodes.
-const COVERING: [&str; 4] = ["--device-cgroup-rule", "c 195:* rw", "--device-cgroup-rule", "c 510:0 rw"];
+/// Rules for GPUs 1 and 3 and the control nodes, and for no other.
+const COVERING: [&str; 8] = [
+    "--device-cgroup-rule",
+    "c 195:1 rw",
+    "--device-cgroup-rule",
+    "c 195:3 rw",
+    "--device-cgroup-rule",
+    "c 195:255 rw",
+    "--device-cgroup-rule",
+    "c 510:0 rw",
+];
 
 /// What podman says of a hook that ended with 3: crun throws the hook's own words away.
 fn said(setup: Setup, words: &[&str]) -> Vec<String> {
@@ -60,9 +69,11 @@ fn under_rules(setup: Setup) {
     shows(&host, &COVERING, &[1, 3]);
     shows(&host, &GPUS_1_3, &[1, 3]);
     shows(&host, &[&COVERING[..], &["--user", "1000:1000", "--read-only"]].concat(), &[1, 3]);
-    host.podman.up("one", &[&GPUS_1_3[..], &["--cap-add", "MKNOD"]].concat(), IMAGE);
-    let access = [0, 1, 3].map(|minor| host.podman.try_mknod("one", minor));
-    assert_eq!(access, [Access::Blocked, Access::Openable, Access::Openable]);
+    for (name, flags) in [("one", &GPUS_1_3[..]), ("two", &COVERING)] {
+        host.podman.up(name, &[flags, &["--cap-add", "MKNOD"]].concat(), IMAGE);
+        let access = [0, 1, 3].map(|minor| host.podman.try_mknod(name, minor));
+        assert_eq!(access, [Access::Blocked, Access::Openable, Access::Openable], "{flags:?}");
+    }
     let count = host.podman.exec_count(&[], "one");
     assert_eq!(count.cuda, host.uuids_of(&[1, 3]), "{count:?}");
 }
