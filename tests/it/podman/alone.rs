@@ -140,6 +140,21 @@ fn podman_hook_as_shipped() {
     shows(&host, &COVERING, &[1, 3]);
 }
 
+/// What a limit withholds and podman has put in already, this hook cannot take away.
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn podman_hook_alone_keeps_to_a_limit() {
+    let host = Host::new(Setup { create_runtime: Some(&[]), ..PLAIN }, "[limit]\nnever = [\"0\"]\n");
+    let both = ["--device", "nvidia.com/gpu=0", "--device", "nvidia.com/gpu=1"];
+    let ran = host.podman.run(&both, IMAGE, &["true"]).failed_with(126);
+    assert!(ran.stderr.contains("cudaview-hook: refused, [limit] withholds host GPU 0, and"), "{ran}");
+    assert_eq!(host.last_audit()["verdict"], "refused");
+    shows(&host, &GPUS_1_3, &[1, 3]);
+    let config = std::fs::read_to_string(host.install.config()).unwrap();
+    host.install.configure(&format!("{config}\n[grant]\nbase = [\"0\", \"1\", \"3\"]\n"));
+    shows(&host, &COVERING, &[1, 3]);
+}
+
 /// Beside another door the hook of `hooks.d` leaves to it what it has decided.
 #[track_caller]
 fn beside(setup: Setup) {
