@@ -32,6 +32,8 @@ pub struct ContainerEdits {
     pub withhold_mounts: Vec<usize>,
     /// NVIDIA's hook entry goes, since nothing could run it.
     pub remove_nvidia_hook: bool,
+    /// Annotations that NVIDIA's runtime would take devices from, before it looks at a variable.
+    pub remove_annotations: Vec<String>,
     /// Our createRuntime hook entry; it replaces an earlier one.
     pub hook: Option<HookEntry>,
 }
@@ -66,8 +68,8 @@ pub struct Places<'a> {
     pub control_nodes: &'a [DeviceNode],
 }
 
-/// Works out the edits of a plan. A plan without a grant only ever sets `NVIDIA_VISIBLE_DEVICES=void`; a refused one
-/// has none.
+/// Works out the edits of a plan. A plan without a grant only ever takes from NVIDIA's injectors what they would go by;
+/// a refused one has none.
 pub fn edits(
     plan: &Plan,
     situation: &Situation,
@@ -80,6 +82,9 @@ pub fn edits(
         return ContainerEdits::default();
     }
     let mut out = ContainerEdits { env: env(plan, spec), ..ContainerEdits::default() };
+    if situation.runtime_injects {
+        out.remove_annotations = spec.cdi_annotations();
+    }
     if plan.verdict == Verdict::NotApplicable {
         return out;
     }

@@ -115,7 +115,8 @@ pub fn from_spec(
     let engine_injected = !nodes.is_empty() && !spec.rules().into_iter().any(Rule::allows_everything);
     let mut out = Situation { original: current.clone(), current, ..Situation::blank() };
     out.injection = injection(spec, host, config, engine_injected);
-    out.sandbox = spec.is_sandbox();
+    // Neither Docker nor podman makes one, and up to podman 4 an image may say that it is one.
+    out.sandbox = spec.is_sandbox() && !matches!(facts.engine, Engine::Docker | Engine::Podman);
     out.injector_follows = host.nvidia_runtime || spec.has_nvidia_hook();
     out.runtime_injects = host.nvidia_runtime;
     // An image that its authors call legacy; they look at NVIDIA_REQUIRE_CUDA too, and need not be trusted in that.

@@ -121,6 +121,14 @@ impl<'a> Spec<'a> {
             .any(|key| annotations[*key] == "sandbox")
     }
 
+    /// The annotations that name CDI devices. Nothing says whose they are: up to podman 4 an image's are among them.
+    // CDI specification, "Kubernetes annotations"; NVIDIA Container Toolkit, internal/modifier/cdi.go.
+    pub fn cdi_annotations(self) -> Vec<String> {
+        let annotations = self.0["annotations"].as_object();
+        let keys = annotations.into_iter().flat_map(serde_json::Map::keys);
+        keys.filter(|key| key.starts_with("cdi.k8s.io/")).cloned().collect()
+    }
+
     fn expect_optional(self, pointer: &str, expected: &'static str, is: fn(&Value) -> bool) -> Result<(), InvalidSpec> {
         match self.0.pointer(pointer) {
             None | Some(Value::Null) => Ok(()),

@@ -64,7 +64,9 @@ pub fn run(arguments: &Arguments, state: &State, deadline: Instant) -> Result<Op
         return refusal.map_or(Ok(None), Err);
     }
     let nodes = nodes(&decision, &config);
-    let outcome = unfixable(&decision, &config).and_then(|warning| allow(state, spec, &nodes).map(|()| warning));
+    let outcome = within_limit(&decision)
+        .and_then(|()| unfixable(&decision, &config))
+        .and_then(|warning| allow(state, spec, &nodes).map(|()| warning));
     as_left(&mut decision, outcome.is_err());
     decision.audit(&container, &config, "enforce");
     let warning = outcome?;
@@ -99,6 +101,20 @@ fn find_bundle(state: &State) -> Result<(PathBuf, Document), Failure> {
 fn root(state: &State, spec: Spec<'_>, bundle: &Path) -> PathBuf {
     let named = spec.root_path().or(state.root.as_deref()).unwrap_or("rootfs");
     bundle.join(named)
+}
+
+/// What `[limit]` withholds and the engine has put in already, nobody takes away here.
+fn within_limit(decision: &Decision) -> Result<(), Failure> {
+    let by_engine = decision.situation.requests.iter().filter(|request| request.source == Source::Nodes);
+    let mut beyond: Vec<_> =
+        by_engine.flat_map(|request| request.selection.resolve(&decision.inventory).devices).collect();
+    beyond.retain(|device| !decision.plan.grant.devices.contains(device));
+    if beyond.is_empty() {
+        return Ok(());
+    }
+    let hosts = decision.inventory.host_names(&beyond);
+    let text = format!("refused, [limit] withholds {hosts}, and a createRuntime hook cannot take that away");
+    Err(Failure::text_only(Exit::Refused, text).hint(OTHER_DOORS))
 }
 
 /// What the environment should say and does not: a warning, or by policy a refusal.

@@ -219,16 +219,20 @@ fn several(name: &str, search: &Search) -> Failure {
     Failure::usage(text, "use the id")
 }
 
+/// The last record of the one whose id this is; else of one that is called so, or whose id begins so, as engines
+/// choose: anybody may call a container by another one's id.
+fn newest<'a>(name: &str, records: &'a [Value]) -> Option<&'a Value> {
+    let last = |is_it: &dyn Fn(&Value) -> bool| records.iter().rev().find(|record| is_it(record));
+    let begins = |record: &Value| name.len() >= 4 && record["id"].as_str().is_some_and(|id| id.starts_with(name));
+    last(&|record| record["id"] == name).or_else(|| last(&|record| record["name"] == name)).or_else(|| last(&begins))
+}
+
 /// The newest audit record of a container that no engine has any more.
 fn from_audit(name: &str, format: Format, config: &Config, search: &Search) -> Result<(), Failure> {
     let place = audit::place(&config.audit);
     let records = audit::read(&config.audit);
-    let is_it = |record: &&Value| {
-        let id = record["id"].as_str().unwrap_or_default();
-        record["name"] == name || id == name || (name.len() >= 4 && id.starts_with(name))
-    };
     let reason = match &records {
-        Ok(records) => match records.iter().rev().find(is_it) {
+        Ok(records) => match newest(name, records) {
             Some(record) => {
                 note(&format!("no engine has {name:?} any more, or none that could be asked: see the audit trail"));
                 return match format {

@@ -31,6 +31,9 @@ pub fn apply(config: &mut Value, edits: &ContainerEdits) {
             remove_hooks(config, stage, is_nvidia_hook);
         }
     }
+    if let Some(annotations) = config.pointer_mut("/annotations").and_then(Value::as_object_mut) {
+        annotations.retain(|key, _| !edits.remove_annotations.contains(key));
+    }
     if let Some(hook) = &edits.hook {
         apply_hook(config, hook);
     }

@@ -12,6 +12,7 @@ pub mod hygiene;
 pub mod inventory;
 pub mod mountinfo;
 pub mod nvml;
+mod processes;
 pub mod provenance;
 mod raw;
 pub mod report;

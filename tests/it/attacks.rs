@@ -7,5 +7,6 @@ mod files;
 mod helper;
 mod image;
 mod nvidia;
+mod processes;
 mod rules;
 mod sizes;

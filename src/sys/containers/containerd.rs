@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Found, Places, Search, choose, is_our_runtime, processes, read_config, runtime_in};
+use super::{Found, Places, Search, choose, is_our_runtime, read_config, runtime_in};
 use crate::provenance::{Engine, EngineFacts};
 use crate::sys::child::ask;
-use crate::sys::{provenance, runtime};
+use crate::sys::{processes, provenance, runtime};
 
 /// Below a folder of containerd's state: bundles, by namespace and id.
 const TASKS: &str = "io.containerd.runtime.v2.task";

@@ -8,7 +8,6 @@ mod docker;
 mod http;
 mod places;
 mod podman;
-mod processes;
 
 use std::path::{Path, PathBuf};
 

@@ -1,10 +1,10 @@
 //! podman's containers, in the storage of whoever asks.
 
-use super::{Found, Places, Search, choose, is_our_runtime, processes, read_config};
+use super::{Found, Places, Search, choose, is_our_runtime, read_config};
 use crate::provenance::{Engine, EngineFacts};
 use crate::sys::bundle::DocumentError;
 use crate::sys::provenance::{self, podman};
-use crate::sys::trusted;
+use crate::sys::{processes, trusted};
 
 pub(super) fn search(name: &str, places: &Places, search: &mut Search) {
     for root in &places.storage {
@@ -43,9 +43,7 @@ fn found(listed: &podman::Listed) -> Found {
     match read_config(&listed.bundle) {
         Ok((path, value)) => {
             out.looked_at.push(path.display().to_string());
-            if provenance::is_podman(&value) {
-                out.facts = provenance::facts(&listed.bundle, &value, &listed.id, None);
-            }
+            out.facts = provenance::facts(&listed.bundle, &value, &listed.id, None);
             out.bundle = Some(value);
         }
         Err(DocumentError::System { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {

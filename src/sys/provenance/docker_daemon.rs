@@ -4,7 +4,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -12,6 +12,7 @@ use serde::Deserialize;
 use super::SIZE_LIMIT;
 use super::docker::DEFAULT_DATA_ROOT;
 use crate::provenance::{Engine, EngineFacts};
+use crate::sys::processes;
 use crate::sys::trusted::read_existing;
 
 // moby cmd/dockerd and daemon/config: the defaults of --config-file and --default-runtime.
@@ -77,13 +78,7 @@ impl Daemon {
 }
 
 fn running_daemons() -> impl Iterator<Item = Daemon> {
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
-    processes.filter(|path| fs::read(path.join("comm")).is_ok_and(|name| name == b"dockerd\n")).filter_map(|path| {
-        let command_line = fs::read(path.join("cmdline")).ok()?;
-        let arguments: Vec<OsString> =
-            command_line.split(|byte| *byte == 0).skip(1).map(|word| OsString::from_vec(word.to_vec())).collect();
-        Some(Daemon::of_command_line(&arguments))
-    })
+    processes::called("dockerd").map(|process| Daemon::of_command_line(process.arguments()))
 }
 
 /// The value of a flag, `--flag value` or `--flag=value`; the last one counts.

@@ -28,15 +28,16 @@ pub fn facts(bundle: &Path, spec: &Value, id: &str, argv_root: Option<&Path>) ->
 /// Podman and containerd, known by what they leave in the spec; containerd has no files that can be read.
 fn other_engine(bundle: &Path, spec: &Value, id: &str) -> EngineFacts {
     let under_containerd = bundle.components().any(|part| part.as_os_str() == docker::TASK_FOLDER);
-    if is_podman(spec) && !under_containerd {
+    // Up to podman 4 an image's annotations are the container's, and podman's own gives way to them.
+    if !under_containerd && (is_podman(spec) || podman::has(bundle, spec, id)) {
         return podman::facts(bundle, spec, id);
     }
     let engine = if under_containerd || has_containerd_annotation(spec) { Engine::Containerd } else { Engine::Unknown };
     EngineFacts::nothing_known(engine)
 }
 
-/// Whether podman made this configuration.
-pub(in crate::sys) fn is_podman(spec: &Value) -> bool {
+/// Whether a configuration says that podman made it.
+fn is_podman(spec: &Value) -> bool {
     spec["annotations"]["io.container.manager"] == "libpod"
 }
 

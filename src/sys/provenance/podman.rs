@@ -39,6 +39,12 @@ pub(super) fn facts(bundle: &Path, spec: &Value, id: &str) -> EngineFacts {
     out
 }
 
+/// Whether podman's files know the container `id`, whatever its configuration says.
+pub(super) fn has(bundle: &Path, spec: &Value, id: &str) -> bool {
+    let found = store_of_bundle(bundle, id).map(|store| (store, None)).or_else(|| store_of_rootfs(spec));
+    found.is_some_and(|(store, layer)| store.container(id, layer.as_deref()).is_ok())
+}
+
 /// A container as a list of podman's has it.
 pub(in crate::sys) struct Listed {
     pub(in crate::sys) id: String,

@@ -9,8 +9,8 @@ use crate::sandbox::{Sandbox, gpu_spec, plain_spec};
 use crate::world::command::write_program;
 use crate::world::{A100X4, uuids};
 
-/// `NVIDIA_VISIBLE_DEVICES` as NVIDIA's runtime gets it.
-fn handed_on(config: &str, mut spec: Value, env: &[&str]) -> Option<String> {
+/// What NVIDIA's runtime gets.
+fn spec_handed_on(config: &str, spec: &Value) -> Value {
     let folder = tempfile::tempdir().unwrap();
     let runtime = folder.path().join("nvidia-container-runtime");
     write_program(&runtime, b"#!/bin/sh\nexit 0\n");
@@ -18,11 +18,16 @@ fn handed_on(config: &str, mut spec: Value, env: &[&str]) -> Option<String> {
     // Only root can make the driver's control node; any character device does where nothing opens it.
     fs::create_dir_all(sandbox.path("host/dev")).unwrap();
     symlink("/dev/null", sandbox.path("host/dev/nvidiactl")).unwrap();
-    spec["process"]["env"] = env.into();
-    sandbox.write_spec(&spec);
+    sandbox.write_spec(spec);
     sandbox.create().ok();
     let text = fs::read_to_string(sandbox.path("bundle/config.json")).unwrap();
-    let spec: Value = serde_json::from_str(&text).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+/// `NVIDIA_VISIBLE_DEVICES` as NVIDIA's runtime gets it.
+fn handed_on(config: &str, mut spec: Value, env: &[&str]) -> Option<String> {
+    spec["process"]["env"] = env.into();
+    let spec = spec_handed_on(config, &spec);
     let values: Vec<&str> = spec["process"]["env"]
         .as_array()
         .unwrap()
@@ -59,5 +64,16 @@ fn an_image_that_hides_every_gpu_from_cuda_gets_no_other() {
         ] {
             assert_eq!(handed_on(config, gpu_spec(&[]), env).as_deref(), Some(two.as_str()), "{config} {env:?}");
         }
+    }
+}
+
+/// NVIDIA's runtime takes devices from annotations before it looks at the environment, and up to podman 4 an image's
+/// annotations are the container's.
+#[test]
+fn an_image_gets_no_gpu_by_an_annotation() {
+    for mut spec in [plain_spec(), gpu_spec(&[])] {
+        spec["annotations"] = serde_json::json!({"cdi.k8s.io/x": "nvidia.com/gpu=all", "other": "stays"});
+        let spec = spec_handed_on("", &spec);
+        assert_eq!(spec["annotations"], serde_json::json!({"other": "stays"}), "{spec}");
     }
 }

@@ -1,8 +1,10 @@
 //! Files of podman and containerd as anybody could have left them, without an engine.
 
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
@@ -156,6 +158,36 @@ fn what_the_hook_alone_made() {
     files.write("io.containerd.runtime.v2.task/default/c1/config.json", &config.to_string());
     let first = "c1 sees no GPU: CUDA finds no device (made by cudaview's hook alone)\n";
     files.check("c1", 0, &[first, "note: a createRuntime hook alone cannot rewrite an environment"]);
+}
+
+/// A container's own root may call a process as containerd calls its shims, and lead whoever asks to files of its own.
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn a_process_in_a_container_is_no_shim() {
+    const SCRIPT: &str = "printf containerd-shim >/proc/self/comm; echo ready; read -r line";
+    let files = Files::new();
+    let name = format!("forged-{}", std::process::id());
+    let bundle = format!("io.containerd.runtime.v2.task/default/{name}");
+    files.write(&format!("{bundle}/config.json"), &config(&[], &json!({})).to_string());
+    let ask = |within: &[&str]| {
+        let words = [within, &["sh", "-c", SCRIPT, "sh", "-address"]].concat();
+        let mut process = Command::new(words[0]);
+        process.args(&words[1..]).arg(files.path("c.sock")).current_dir(files.path(&bundle));
+        let mut process = process.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        process.stdout.take().unwrap().read_exact(&mut [0; 6]).unwrap();
+        let mut command = cudaview();
+        command.args(["explain", "--container", &name, "--config"]).arg(files.path("config.toml"));
+        command.arg("--inventory").arg(data("inventories/a100x4.json")).env_remove("CONTAINERD_ADDRESS");
+        command.env("DOCKER_HOST", "unix:///nobody/listens/here");
+        let answer = text(&command.output().unwrap());
+        drop(process.stdin.take());
+        process.wait().unwrap();
+        answer
+    };
+    let (code, _, stderr) = ask(&[]);
+    assert_eq!(code, Some(0), "beside whoever asks it may be one: {stderr}");
+    let (code, stdout, stderr) = ask(&["unshare", "--pid", "--fork"]);
+    assert_eq!((code, stdout.as_str()), (Some(1), ""), "{stderr}");
 }
 
 /// Names that reach outside are none.

@@ -181,6 +181,11 @@ fn a_trail_of_records() {
     insta::assert_snapshot!(ask("trainer", &[]));
     assert_eq!(ask(&ID[..12], &[]).lines().next(), ask("trainer", &[]).lines().next());
     assert!(ask("trainer", &["--format", "json"]).contains("\"provenance\": \"user\""));
+    // Whoever calls a container of their own by another one's id does not take its place.
+    let other = "f".repeat(64);
+    let later = record(ID, "0", &["0"]).replacen(ID, &other, 1);
+    std::fs::write(&trail, format!("{}\n{later}", lines[0])).unwrap();
+    assert!(ask(ID, &[]).contains("cuda:0 was host GPU 3"), "{}", ask(ID, &[]));
     // What anybody could have written is not read.
     std::fs::set_permissions(&trail, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
     assert!(ask("trainer", &[]).ends_with("exit 1"), "{}", ask("trainer", &[]));

@@ -8,8 +8,17 @@ use crate::world::{Access, CUDA_ERROR_NO_DEVICE, only_cgroup_v2};
 
 const ON_CRUN: Setup = Setup { runtime: "crun", ..ALONE };
 
-/// Rules that let a container open every GPU and the control nodes.
-const COVERING: [&str; 4] = ["--device-cgroup-rule", "c 195:* rw", "--device-cgroup-rule", "c 510:0 rw"];
+/// Rules for GPUs 1 and 3 and the control nodes, and for no other.
+const COVERING: [&str; 8] = [
+    "--device-cgroup-rule",
+    "c 195:1 rw",
+    "--device-cgroup-rule",
+    "c 195:3 rw",
+    "--device-cgroup-rule",
+    "c 195:255 rw",
+    "--device-cgroup-rule",
+    "c 510:0 rw",
+];
 
 /// What podman says of a hook that ended with 3: crun throws the hook's own words away.
 fn said(setup: Setup, words: &[&str]) -> Vec<String> {
@@ -60,9 +69,11 @@ fn under_rules(setup: Setup) {
     shows(&host, &COVERING, &[1, 3]);
     shows(&host, &GPUS_1_3, &[1, 3]);
     shows(&host, &[&COVERING[..], &["--user", "1000:1000", "--read-only"]].concat(), &[1, 3]);
-    host.podman.up("one", &[&GPUS_1_3[..], &["--cap-add", "MKNOD"]].concat(), IMAGE);
-    let access = [0, 1, 3].map(|minor| host.podman.try_mknod("one", minor));
-    assert_eq!(access, [Access::Blocked, Access::Openable, Access::Openable]);
+    for (name, flags) in [("one", &GPUS_1_3[..]), ("two", &COVERING)] {
+        host.podman.up(name, &[flags, &["--cap-add", "MKNOD"]].concat(), IMAGE);
+        let access = [0, 1, 3].map(|minor| host.podman.try_mknod(name, minor));
+        assert_eq!(access, [Access::Blocked, Access::Openable, Access::Openable], "{flags:?}");
+    }
     let count = host.podman.exec_count(&[], "one");
     assert_eq!(count.cuda, host.uuids_of(&[1, 3]), "{count:?}");
 }
@@ -126,6 +137,21 @@ fn podman_hook_as_shipped() {
     shows(&host, &GPUS_1_3, &[1, 3]);
     let config = std::fs::read_to_string(host.install.config()).unwrap();
     host.install.configure(&format!("{config}\n[grant]\nbase = [\"1\", \"3\"]\n"));
+    shows(&host, &COVERING, &[1, 3]);
+}
+
+/// What a limit withholds and podman has put in already, this hook cannot take away.
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn podman_hook_alone_keeps_to_a_limit() {
+    let host = Host::new(Setup { create_runtime: Some(&[]), ..PLAIN }, "[limit]\nnever = [\"0\"]\n");
+    let both = ["--device", "nvidia.com/gpu=0", "--device", "nvidia.com/gpu=1"];
+    let ran = host.podman.run(&both, IMAGE, &["true"]).failed_with(126);
+    assert!(ran.stderr.contains("cudaview-hook: refused, [limit] withholds host GPU 0, and"), "{ran}");
+    assert_eq!(host.last_audit()["verdict"], "refused");
+    shows(&host, &GPUS_1_3, &[1, 3]);
+    let config = std::fs::read_to_string(host.install.config()).unwrap();
+    host.install.configure(&format!("{config}\n[grant]\nbase = [\"0\", \"1\", \"3\"]\n"));
     shows(&host, &COVERING, &[1, 3]);
 }
 

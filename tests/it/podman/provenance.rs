@@ -43,6 +43,37 @@ fn podman_precreate_gives_an_image_nothing() {
     images(PRECREATE);
 }
 
+/// Up to podman 4 a container has its image's annotations, the one by which podman is known among them.
+#[track_caller]
+fn annotations(setup: Setup) {
+    let host = Host::new(setup, "[grant]\nunknown_request = \"user\"\n");
+    host.podman.load("asks", &["PATH=/bin:/usr/bin", "NVIDIA_VISIBLE_DEVICES=all", "CUDA_VISIBLE_DEVICES=0"]);
+    host.podman.annotate("asks", "nobodys", &["io.container.manager=nobody"]);
+    assert_eq!(host.podman.count(&[], "nobodys").nodes.len(), 0, "an image passes for a user");
+    host.check(&GPUS_1_3, "nobodys", &Expected { view: &[1, 3], nodes: &[1, 3], value: "0,1" });
+    assert_eq!(host.last_audit()["provenance"], "image");
+    let user = [&GPUS_1_3[..], &["-e", "CUDA_VISIBLE_DEVICES=7"]].concat();
+    host.podman.run(&user, "nobodys", &["true"]).failed_with(126);
+    // A pod's sandbox is not podman's.
+    for key in ["io.kubernetes.cri.container-type", "io.kubernetes.cri-o.ContainerType"] {
+        host.podman.annotate(IMAGE, "sandbox", &[&format!("{key}=sandbox")]);
+        let request = ["-e", "NVIDIA_VISIBLE_DEVICES=1"];
+        host.check(&request, "sandbox", &Expected { view: &[1], nodes: &[1], value: "0" });
+    }
+}
+
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn podman_wrapper_does_not_go_by_an_images_annotations() {
+    annotations(WRAPPER);
+}
+
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn podman_precreate_does_not_go_by_an_images_annotations() {
+    annotations(PRECREATE);
+}
+
 /// A request in the environment counts where a user made it.
 #[track_caller]
 fn requests(setup: Setup) {

@@ -227,6 +227,19 @@ impl Podman {
         run(self.command(&self.program).args(["load", "--quiet", "--input"]).arg(image)).ok();
     }
 
+    /// Makes an image of another one, with these annotations in its manifest.
+    #[track_caller]
+    pub(crate) fn annotate(&self, image: &str, name: &str, annotations: &[&str]) {
+        let folder = tempfile::Builder::new().prefix("context").tempdir_in(self.path()).unwrap();
+        fs::write(folder.path().join("Containerfile"), format!("FROM {image}\n")).unwrap();
+        let mut command = self.command(&self.program);
+        command.args(["build", "--quiet", "--tag", name]);
+        for annotation in annotations {
+            command.args(["--annotation", annotation]);
+        }
+        run(command.arg(folder.path())).ok();
+    }
+
     /// `podman inspect` of one thing.
     #[track_caller]
     pub(crate) fn inspect(&self, name: &str) -> Value {
