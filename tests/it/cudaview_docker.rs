@@ -8,6 +8,7 @@ mod exec;
 mod hostile;
 mod image_request;
 mod life;
+mod native_cdi;
 mod refused;
 mod table;
 
