@@ -102,7 +102,7 @@ fn yaml_is_read_like_json() {
     assert_eq!(error("1: 2\n"), "the file: a member's name is no text");
     // An unquoted number is no name.
     let error = error(&text.replace("\"0\"", "0"));
-    assert_eq!(error, "devices[0].name: invalid type: integer `0`, expected a string");
+    assert_eq!(error, "devices[0].name: invalid type: number, expected a string");
 }
 
 #[test]
