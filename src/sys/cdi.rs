@@ -162,7 +162,7 @@ fn check_host(edits: &CdiEdits) -> Result<(), CdiError> {
     let refuse = |field: String, problem: String| CdiError::Host { file: file.clone(), field, problem };
     for hook in &edits.hooks {
         let field = || format!("hook {:?}", hook.path);
-        let metadata = fs::metadata(&hook.path).map_err(|error| refuse(field(), error.kind().to_string()))?;
+        let metadata = fs::metadata(&hook.path).map_err(|error| refuse(field(), why(&error)))?;
         if !metadata.is_file() || metadata.mode() & 0o111 == 0 {
             return Err(refuse(field(), "it is no program".to_owned()));
         }
@@ -172,9 +172,16 @@ fn check_host(edits: &CdiEdits) -> Result<(), CdiError> {
     }
     for mount in edits.mounts.iter().filter(|mount| mount.kind.is_empty() || mount.kind == "bind") {
         fs::symlink_metadata(&mount.host_path)
-            .map_err(|error| refuse(format!("mount {:?}", mount.host_path), error.kind().to_string()))?;
+            .map_err(|error| refuse(format!("mount {:?}", mount.host_path), why(&error)))?;
     }
     Ok(())
+}
+
+fn why(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "it is not there".to_owned(),
+        kind => kind.to_string(),
+    }
 }
 
 #[cfg(test)]

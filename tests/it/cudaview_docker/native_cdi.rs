@@ -86,7 +86,8 @@ fn cudaview_docker_native_refuses_a_specification_that_cannot_be_trusted() {
     with("mounts:", "mount:", "containerEdits.mount: unknown field `mount`");
     with("cdiVersion: 0.5.0", "cdiVersion: 9.0.0", "cdiVersion: \"9.0.0\": it is none of the versions 0.3.0 to 1.1.0");
     with("minor: 1\n", "minor: 2\n", "devices[2].containerEdits.deviceNodes: \"1\" is host GPU 1 here");
-    with("nvidia-cdi-hook\n", "gone-hook\n", "gone-hook");
+    fs::write(&generated.file, good.replace("/bin/nvidia-cdi-hook", "/bin/gone-hook")).unwrap();
+    refused("/bin/gone-hook\": it is not there");
     fs::write(&generated.file, &good).unwrap();
 
     let other = generated.file.with_file_name("other.yaml");
