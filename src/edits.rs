@@ -99,8 +99,9 @@ pub fn edits(
                 .any(|there| there.number == node.number && (there.path == node.path || !is_gpu_path(&node.path)))
         };
         out.device_nodes = wanted.iter().filter(|node| !is_there(node)).cloned().collect();
-        // Without any rule runc and crun deny, also where they make a user namespace; a rootless one sets no rules.
-        if spec.has_device_rules() || !host.rootless {
+        // Without any rule runc and crun deny, also where they make a user namespace. Rules of a rootless container are
+        // enforced by nobody (podman 5.8 writes some all the same).
+        if !host.rootless {
             let rules: Vec<_> = spec.rules();
             // A rule for just this device is the operator's word on it (`--device …:r`) and is not widened.
             let has_own_rule = |number: DeviceNumber| rules.iter().any(|rule| rule.is_single(number));

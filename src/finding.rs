@@ -103,6 +103,19 @@ pub fn quoted(text: &str) -> String {
     format!("{:?}", cut + "…")
 }
 
+/// Somebody else's text in a line of ours: without what a terminal would act on, quotes left as they are.
+pub fn printable(text: &str) -> String {
+    let mut out = String::new();
+    for letter in text.chars() {
+        if matches!(letter, '"' | '\'' | '\\') {
+            out.push(letter);
+        } else {
+            out.extend(letter.escape_debug());
+        }
+    }
+    out
+}
+
 /// Somebody else's texts, each as [`quoted`]; of a long list its beginning.
 pub fn quoted_list(texts: &[String]) -> String {
     const MOST: usize = 8;

@@ -22,6 +22,8 @@ pub struct Asked<'a> {
     pub runtime_named: Option<bool>,
     /// Why the engine's record of the request cannot be read although it must exist.
     pub unreadable: Option<&'a str>,
+    /// It only holds a Kubernetes pod's namespaces.
+    pub sandbox: bool,
 }
 
 /// The devices that a container is entitled to.
@@ -85,7 +87,7 @@ pub fn grant(inventory: &Inventory, asked: &Asked<'_>, config: &Config) -> Grant
 fn choose_requests(inventory: &Inventory, asked: &Asked<'_>, config: &Config, out: &mut Grant) {
     out.requests = asked.requests.iter().filter(|request| !request.selection.is_nothing()).cloned().collect();
     // `--gpus 0` ends the search too: somebody asked for none.
-    if !asked.requests.is_empty() {
+    if !asked.requests.is_empty() || asked.sandbox {
         return;
     }
     if let Some(value) = asked.visible_devices {

@@ -95,6 +95,7 @@ pub fn plan(inventory: &Inventory, situation: &Situation, config: &Config) -> Pl
         visible_devices_from: situation.visible_devices_from,
         runtime_named: situation.runtime_named,
         unreadable: situation.unreadable.as_deref(),
+        sandbox: situation.sandbox,
     };
     let grant = grant(inventory, &asked, config);
     let without = without_cudaview(inventory, situation, &grant.requested);

@@ -39,6 +39,18 @@ pub enum Engine {
     Unknown,
 }
 
+impl Engine {
+    /// As its users write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Engine::Docker => "Docker",
+            Engine::Podman => "podman",
+            Engine::Containerd => "containerd",
+            Engine::Unknown => "an unknown engine",
+        }
+    }
+}
+
 /// What the engine was asked for in the way of devices.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -121,6 +133,19 @@ pub fn of_variable(facts: &EngineFacts, key: &str, value_in_spec: Option<&str>) 
         Engine::Docker => under_docker(facts, key, value),
         Engine::Podman => under_podman(facts, key, value),
         Engine::Containerd | Engine::Unknown => Provenance::Unknown,
+    }
+}
+
+/// As [`of_variable`], for who looks at a container afterwards: containerd too can be asked for an image then.
+///
+/// It keeps no order either, and an image's entry without `=` is no assignment there.
+pub fn found_later(facts: &EngineFacts, key: &str, value: Option<&str>) -> Provenance {
+    match (facts.engine, value, &facts.image_env) {
+        (Engine::Containerd, Some(value), Some(image)) => {
+            let is_images = image.iter().any(|entry| entry.split_once('=') == Some((key, value)));
+            if is_images { Provenance::Image } else { Provenance::User }
+        }
+        _ => of_variable(facts, key, value),
     }
 }
 

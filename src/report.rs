@@ -3,6 +3,8 @@
 #![expect(clippy::format_push_string, reason = "a report has some thirty lines, and reads best as they are printed")]
 
 mod changes;
+mod container;
+mod gone;
 mod hints;
 mod human;
 mod inventory;
@@ -14,6 +16,8 @@ mod said;
 mod style;
 mod words;
 
+pub use container::{AsIs, Container, Made, Origin};
+pub use gone::{gone, gone_json};
 pub use human::explain;
 pub use inventory::inventory_table;
 pub use json::{explain_json, predict_json};
@@ -63,6 +67,8 @@ pub struct Subject<'a> {
     pub image: &'a ImageEnv,
     /// The container's name, if it has one.
     pub name: Option<&'a str>,
+    /// The container that it is about, where that exists.
+    pub container: Option<&'a Container>,
     /// It has happened; otherwise it is a what-if.
     pub done: bool,
     /// Where its facts come from.

@@ -36,6 +36,8 @@ pub struct Situation {
     pub visible_devices_request: Option<String>,
     /// Who set it.
     pub visible_devices_from: Provenance,
+    /// It only holds a Kubernetes pod's namespaces, and is nobody's to compute in.
+    pub sandbox: bool,
     /// The variables as the spec has them, or as they were before an earlier door.
     pub original: Variables,
     /// The variables as they are in the spec now.
@@ -70,6 +72,7 @@ impl Situation {
             unreadable: None,
             visible_devices_request: None,
             visible_devices_from: Provenance::Unset,
+            sandbox: false,
             original: Variables::default(),
             current: Variables::default(),
             provenance: Provenance::Unset,
@@ -112,6 +115,7 @@ pub fn from_spec(
     let engine_injected = !nodes.is_empty() && !spec.rules().into_iter().any(Rule::allows_everything);
     let mut out = Situation { original: current.clone(), current, ..Situation::blank() };
     out.injection = injection(spec, host, config, engine_injected);
+    out.sandbox = spec.is_sandbox();
     out.injector_follows = host.nvidia_runtime || spec.has_nvidia_hook();
     out.runtime_injects = host.nvidia_runtime;
     // An image that its authors call legacy; they look at NVIDIA_REQUIRE_CUDA too, and need not be trusted in that.
@@ -251,6 +255,15 @@ fn add_requests(
         let gpus = crate::argv::option(&arguments, "--gpus").and_then(|text| parse_gpus(text).ok());
         out.requests.extend(gpus.map(|flag| DeviceRequest { source: Source::Policy, selection: flag.selection }));
     }
+}
+
+/// What these device requests of Docker's ask for, beside what is no GPU.
+pub fn docker_requests(requests: &[crate::provenance::DockerDeviceRequest]) -> Vec<DeviceRequest> {
+    let mut out = Situation::blank();
+    for request in requests {
+        docker_request(request, &mut out);
+    }
+    out.requests
 }
 
 fn docker_request(request: &crate::provenance::DockerDeviceRequest, out: &mut Situation) {

@@ -112,6 +112,15 @@ impl<'a> Spec<'a> {
         Ok(spec)
     }
 
+    /// Whether this is a Kubernetes pod's own container, which holds the namespaces of the others.
+    // containerd internal/cri/annotations, CRI-O pkg/annotations. Whoever else writes this gets nothing for it.
+    pub fn is_sandbox(self) -> bool {
+        let annotations = &self.0["annotations"];
+        ["io.kubernetes.cri.container-type", "io.kubernetes.cri-o.ContainerType"]
+            .iter()
+            .any(|key| annotations[*key] == "sandbox")
+    }
+
     fn expect_optional(self, pointer: &str, expected: &'static str, is: fn(&Value) -> bool) -> Result<(), InvalidSpec> {
         match self.0.pointer(pointer) {
             None | Some(Value::Null) => Ok(()),
@@ -155,11 +164,6 @@ impl<'a> Spec<'a> {
     /// The value itself.
     pub fn value(self) -> &'a Value {
         self.0
-    }
-
-    /// Whether `linux.resources.devices` is there at all; rootless engines leave it out.
-    pub fn has_device_rules(self) -> bool {
-        self.0.pointer("/linux/resources/devices").is_some_and(Value::is_array)
     }
 
     /// The character devices of `linux.devices`.

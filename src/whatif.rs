@@ -172,7 +172,7 @@ fn node_minor(name: &str) -> Option<Minor> {
 
 /// What the engine puts behind the container's own `NVIDIA_VISIBLE_DEVICES`; the last entry counts.
 // moby daemon/nvidia_linux.go (countToDevices); `nvidia-ctk cdi generate` writes "void" into its specifications.
-fn appended(requests: &[DeviceRequest]) -> Option<String> {
+pub fn appended(requests: &[DeviceRequest]) -> Option<String> {
     // No host has more GPUs; a larger count is refused anyway.
     const MOST: u32 = 256;
     if requests.iter().any(|request| request.source == Source::Cdi) {

@@ -63,12 +63,11 @@ pub fn run(arguments: &Arguments, state: &State, deadline: Instant) -> Result<Op
         decision.audit(&container, &config, "enforce");
         return refusal.map_or(Ok(None), Err);
     }
-    let outcome = unfixable(&decision, &config);
+    let nodes = nodes(&decision, &config);
+    let outcome = unfixable(&decision, &config).and_then(|warning| allow(state, spec, &nodes).map(|()| warning));
     as_left(&mut decision, outcome.is_err());
     decision.audit(&container, &config, "enforce");
     let warning = outcome?;
-    let nodes = nodes(&decision, &config);
-    allow(state, spec, &nodes)?;
     let root = root(state, spec, &bundle);
     let target = rootfs::Container::new(state.pid, &root)?;
     rootfs::ensure_nodes(&target, &nodes, Path::new(&config.dev_root), deadline)?;

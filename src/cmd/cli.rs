@@ -18,6 +18,8 @@ cudaview: which GPUs does a container's program see, and who decided it
 
 Ask with the flags of docker run, before you run it:
   cudaview explain --gpus '\"device=1,3\"' -e CUDA_VISIBLE_DEVICES=1,3
+or about a container of Docker, podman or containerd:
+  cudaview explain --container NAME
 
   explain    what the program will see, who decided it, what to type instead
   inventory  the GPUs of this host, and their names and numbers
@@ -40,7 +42,7 @@ struct Cli {
 enum Command {
     /// What the program will see, who decided it, what to type instead
     #[command(after_help = EXPLAIN_AFTER, override_usage = EXPLAIN_USAGE)]
-    Explain(ExplainArgs),
+    Explain(Box<ExplainArgs>),
     /// The GPUs of this host, and their names and numbers
     #[command(after_help = INVENTORY_AFTER)]
     Inventory(InventoryArgs),
@@ -53,6 +55,7 @@ enum Command {
 
 const EXPLAIN_USAGE: &str = "\
 cudaview explain [OPTIONS]
+       cudaview explain --container ID|NAME
        cudaview explain CODE";
 
 /// What `explain` takes, for whoever put a whole `docker run` behind it.
@@ -64,7 +67,13 @@ Examples:
   cudaview explain --gpus all --image-env CUDA_VISIBLE_DEVICES=0
   cudaview explain --device nvidia.com/gpu=1 -e CUDA_VISIBLE_DEVICES=1
   cudaview explain --gpus device=1 --exec-env CUDA_VISIBLE_DEVICES=0
+  cudaview explain --container trainer
   cudaview explain host-index-override
+
+--container asks Docker's socket ($DOCKER_HOST), podman's storage and
+containerd's state ($CONTAINERD_ADDRESS), and only reads. Whoever may talk to
+Docker, or owns a rootless container, needs no root; root sees in the bundle
+what was really done. A container that is gone is looked up in the audit trail.
 
 CODE is the name of a finding, as a report shows it; its page is printed.
 It ends with 0 whatever it explains; the verdict stands in the first line.";
@@ -98,6 +107,9 @@ pub(super) struct ExplainArgs {
     /// Take the container from DIR/config.json instead
     #[arg(long, value_name = "DIR")]
     pub(super) bundle: Option<PathBuf>,
+    /// Take a container of Docker, podman or containerd, by name or id
+    #[arg(long, value_name = "ID|NAME")]
+    pub(super) container: Option<String>,
     /// An entry of docker exec -e; asks about a process that is added
     #[arg(long, value_name = "K=V")]
     pub(super) exec_env: Vec<String>,

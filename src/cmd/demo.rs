@@ -80,6 +80,7 @@ fn report(what_if: &WhatIf, inventory: &Inventory) -> String {
         exec: None,
         image: &image,
         name: None,
+        container: None,
         done: false,
         told: Told::Flags,
         observe: false,

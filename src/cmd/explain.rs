@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::Context;
 
 use super::cli::{EXPLAIN_TAKES, ExplainArgs, Format};
+use super::container;
 use super::flags::{check_entries, what_if};
 use super::output::{Failure, note, print, print_json, style};
 use crate::config::{Config, Mode};
@@ -26,7 +27,8 @@ use crate::whatif::WhatIf;
 const BUNDLE_LIMIT: u64 = 16 << 20;
 
 pub(super) fn run(arguments: &ExplainArgs) -> Result<(), Failure> {
-    let about_container = arguments.what_if.is_given() || arguments.bundle.is_some() || !arguments.exec_env.is_empty();
+    let is_real = arguments.bundle.is_some() || arguments.container.is_some();
+    let about_container = arguments.what_if.is_given() || is_real || !arguments.exec_env.is_empty();
     match arguments.words.as_slice() {
         [] => {}
         [name] if !about_container => return print_page(name, arguments.format),
@@ -35,10 +37,16 @@ pub(super) fn run(arguments: &ExplainArgs) -> Result<(), Failure> {
             return Err(Failure::usage(text, EXPLAIN_TAKES));
         }
     }
-    if arguments.bundle.is_some() && arguments.what_if.is_given() {
-        let hint =
-            "--bundle takes the whole container from its config.json; leave --gpus, --device, -e and the rest out";
-        return Err(Failure::usage("--bundle cannot be used with flags of docker run", hint));
+    if is_real && arguments.what_if.is_given() {
+        let (flag, source) = match &arguments.bundle {
+            Some(_) => ("--bundle", "from its config.json"),
+            None => ("--container", "as it is"),
+        };
+        let hint = format!("{flag} takes the whole container {source}; leave --gpus, --device, -e and the rest out");
+        return Err(Failure::usage(format!("{flag} cannot be used with flags of docker run"), hint));
+    }
+    if arguments.bundle.is_some() && arguments.container.is_some() {
+        return Err(Failure::usage("--bundle and --container cannot be used together", "leave one of them out"));
     }
     check_entries("--exec-env", &arguments.exec_env)?;
     let what_if = what_if(&arguments.what_if)?;
@@ -46,6 +54,9 @@ pub(super) fn run(arguments: &ExplainArgs) -> Result<(), Failure> {
         Some(file) => configuration::load_file(file)?,
         None => configuration::load()?,
     };
+    if let Some(name) = &arguments.container {
+        return container::run(name, arguments, &config);
+    }
     let inventory = inventory::load(&config, arguments.inventory.as_deref())?;
     let (situation, image, origin_unknown) = match &arguments.bundle {
         Some(folder) => {
@@ -62,6 +73,7 @@ pub(super) fn run(arguments: &ExplainArgs) -> Result<(), Failure> {
         exec: exec.as_ref(),
         image: &image,
         name: None,
+        container: None,
         done: false,
         told: if arguments.bundle.is_some() { Told::Bundle } else { Told::Flags },
         observe: config.mode == Mode::Observe,
@@ -70,9 +82,13 @@ pub(super) fn run(arguments: &ExplainArgs) -> Result<(), Failure> {
     if config.mode == Mode::Observe {
         note("mode = \"observe\" in the configuration: it is written down and not done");
     }
-    match arguments.format {
-        Format::Json => print_json(&explain_json(&subject)),
-        Format::Human => print(&explain(&subject, style())),
+    show(&subject, arguments.format)
+}
+
+pub(super) fn show(subject: &Subject<'_>, format: Format) -> Result<(), Failure> {
+    match format {
+        Format::Json => print_json(&explain_json(subject)),
+        Format::Human => print(&explain(subject, style())),
     }
 }
 
@@ -126,7 +142,7 @@ pub(super) fn read_limited(path: &Path) -> anyhow::Result<Vec<u8>> {
 }
 
 /// The process that is added, if one was asked about and there is a container to add it to.
-fn exec(
+pub(super) fn exec(
     arguments: &ExplainArgs,
     inventory: &Inventory,
     situation: &Situation,

@@ -2,6 +2,7 @@
 
 pub mod alone;
 pub mod cli;
+mod container;
 mod demo;
 pub mod door;
 mod explain;

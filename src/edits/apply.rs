@@ -9,7 +9,7 @@ use crate::device::DeviceNumber;
 use crate::node::{DeviceNode, NODE_MODE};
 use crate::spec::{is_nvidia_hook, is_our_hook};
 
-/// Applies edits to a configuration that [`Spec::new`] accepted. Members that are not edited stay as they are.
+/// Applies edits to a configuration that [`super::Spec::new`] accepted. Members that are not edited stay as they are.
 pub fn apply(config: &mut Value, edits: &ContainerEdits) {
     if !edits.env.is_empty() {
         edit_array(object(config, "process"), "env", |env| {

@@ -17,9 +17,10 @@ pub(super) fn section(subject: &Subject<'_>, style: Style) -> String {
         return String::new();
     }
     let situation = subject.situation;
-    let (heading, before) = match (situation.decided_before, subject.done) {
+    let is_done = subject.done && subject.container.is_none_or(|container| container.as_is().is_none());
+    let (heading, before) = match (situation.decided_before, is_done) {
         (true, false) => ("What was changed at create", &situation.original),
-        (_, true) => ("What changed", &situation.current),
+        (_, true) => ("What changed", &situation.original),
         (false, false) => ("What would change", &situation.current),
     };
     let mut out = format!("{heading}\n");

@@ -5,6 +5,7 @@ use super::words::{all_of, flags_for};
 use super::{Style, Subject, refusal};
 use crate::finding::{Code, Finding, Severity, quoted};
 use crate::plan::Verdict;
+use crate::provenance::Engine;
 use crate::reconcile::Reconciliation;
 
 /// The findings, those that matter most first.
@@ -26,8 +27,11 @@ fn one(subject: &Subject<'_>, finding: &Finding, style: Style) -> String {
     for hint in hints(subject, finding) {
         out.push_str(&style.tagged(2, "hint", &hint));
     }
+    let keeps_what_was_typed =
+        subject.container.is_none_or(|container| container.engine == Engine::Docker && container.as_is().is_none());
     if finding.code == Code::HostIndexOverride
         && subject.done
+        && keeps_what_was_typed
         && let Some(value) = &subject.situation.original.visible_devices
     {
         let text = format!("docker inspect goes on showing {}: Docker keeps what was typed", quoted(value));

@@ -4,7 +4,7 @@ use super::changes::{self, changed_variables, mapping};
 use super::json::container_index;
 use super::style::{Tone, USUAL, cut};
 use super::words::count;
-use super::{Style, Subject, hints, refusal, said};
+use super::{Container, Made, Style, Subject, container, hints, refusal, said};
 use crate::finding::quoted;
 use crate::inventory::Device;
 use crate::plan::{ExecPlan, Plan, Verdict};
@@ -13,12 +13,20 @@ use crate::reconcile::{Basis, View};
 /// The whole report.
 pub fn explain(subject: &Subject<'_>, style: Style) -> String {
     let mut sections = vec![first_line(subject, style), table(subject, style)];
+    let is_as_decided = subject.container.is_none_or(|container| container.as_is().is_none());
+    if !is_as_decided {
+        sections.push(with(subject, style));
+    }
     sections.push(said::section(subject, style) + &changes::section(subject, style));
     let refused_early = subject.plan.verdict == Verdict::Refused && subject.plan.reconciliation.is_none();
-    if !refused_early {
+    if !refused_early && is_as_decided {
         sections.push(changes::without(subject, style));
     }
     sections.extend(subject.exec.map(|exec| exec_section(subject, exec, style)));
+    let origins = container::section(subject, style);
+    if !origins.is_empty() {
+        sections.push(origins);
+    }
     let findings = hints::section(subject, style);
     if !findings.is_empty() {
         sections.push(findings);
@@ -29,12 +37,26 @@ pub fn explain(subject: &Subject<'_>, style: Style) -> String {
 /// The answer, as one sentence.
 fn first_line(subject: &Subject<'_>, style: Style) -> String {
     let plan = subject.plan;
-    let text = match plan.verdict {
-        Verdict::Refused if subject.observe => format!("would be refused: {}", why_refused(subject)),
-        Verdict::Refused => format!("no container: {}", why_refused(subject)),
-        Verdict::NotApplicable => "no GPU: none is granted".to_owned(),
-        Verdict::Consistent | Verdict::Rewritten => seen(subject),
+    let width = Style { width: style.width + 1, ..style };
+    let bold = |text: &str| -> String {
+        width.wrap(0, text).into_iter().map(|line| style.paint(Tone::Bold, &line) + "\n").collect()
     };
+    if let (Some(container), Some(name)) = (subject.container, subject.name)
+        && let Some(now) = container.as_is()
+    {
+        let seen = match now.visible.as_slice() {
+            [] => "no GPU: CUDA finds no device".to_owned(),
+            devices => mapping(subject.inventory, devices),
+        };
+        let sees = if now.certain { "sees" } else { "probably sees" };
+        let who = match container.made {
+            Made::Without(_) => "made without cudaview",
+            Made::HookAlone(_) => "made by cudaview's hook alone",
+            Made::Cudaview | Made::ChangedAfter(_) => "changed after cudaview",
+        };
+        return bold(&format!("{name} {sees} {seen} ({who})"));
+    }
+    let text = decided(subject);
     let text = match subject.name {
         Some(name) if plan.verdict == Verdict::Refused => {
             format!("{name} was refused: {}", text.trim_start_matches("no container: "))
@@ -42,9 +64,26 @@ fn first_line(subject: &Subject<'_>, style: Style) -> String {
         Some(name) => format!("{name} sees {text}"),
         None => text,
     };
-    let width = Style { width: style.width + 1, ..style };
-    let lines = width.wrap(0, &format!("{text} ({})", outcome(subject)));
-    lines.into_iter().map(|line| style.paint(Tone::Bold, &line) + "\n").collect()
+    bold(&format!("{text} ({})", outcome(subject)))
+}
+
+/// What was decided, or would be.
+fn decided(subject: &Subject<'_>) -> String {
+    match subject.plan.verdict {
+        Verdict::Refused if subject.observe => format!("would be refused: {}", why_refused(subject)),
+        Verdict::Refused => format!("no container: {}", why_refused(subject)),
+        Verdict::NotApplicable => "no GPU: none is granted".to_owned(),
+        Verdict::Consistent | Verdict::Rewritten => seen(subject),
+    }
+}
+
+/// What there would be with cudaview, for a container that is not as it would have it.
+fn with(subject: &Subject<'_>, style: Style) -> String {
+    let mut out = "With cudaview\n".to_owned();
+    for line in style.wrap(2, &format!("{} ({})", decided(subject), outcome(subject))) {
+        out.push_str(&format!("  {line}\n"));
+    }
+    out
 }
 
 /// The verdict, as it stands in parentheses behind the answer.
@@ -53,7 +92,9 @@ fn outcome(subject: &Subject<'_>) -> &'static str {
     match (verdict, subject.observe) {
         (Verdict::Refused, true) => "observe",
         (Verdict::Rewritten, true) => "would be rewritten: observe",
-        (Verdict::Rewritten, false) if subject.situation.decided_before => "already rewritten at create",
+        (Verdict::Rewritten, false) if subject.situation.decided_before && !subject.done => {
+            "already rewritten at create"
+        }
         _ => verdict.name(),
     }
 }
@@ -141,8 +182,12 @@ fn explains_columns(plan: &Plan) -> bool {
 
 fn rows(subject: &Subject<'_>, style: Style) -> Vec<Row> {
     let Subject { inventory, plan, .. } = *subject;
-    // A refused container has no inside; its numbers are those that the text of the refusal uses.
-    let openable = if plan.verdict == Verdict::Refused { &plan.grant.devices } else { plan.openable() };
+    let (openable, visible, certain) = match subject.container.and_then(Container::as_is) {
+        Some(now) => (now.openable.as_slice(), now.visible.as_slice(), now.certain),
+        // A refused container has no inside; its numbers are those that the text of the refusal uses.
+        None if plan.verdict == Verdict::Refused => (plan.grant.devices.as_slice(), plan.visible.as_slice(), true),
+        None => (plan.openable(), plan.visible.as_slice(), plan.certain),
+    };
     let mut rows = Vec::new();
     for (position, gpu) in inventory.gpus.iter().enumerate() {
         let devices = inventory.devices_of(position);
@@ -153,24 +198,24 @@ fn rows(subject: &Subject<'_>, style: Style) -> Vec<Row> {
         for device in devices {
             let uuid = if style.is_wide() { inventory.uuid(device) } else { inventory.short_uuid(device) };
             let mig_name = |profile: &str| format!("  MIG {profile}").trim_end().to_owned();
-            let ordinal = plan.visible.iter().position(|seen| *seen == device).filter(|_| plan.certain);
+            let ordinal = visible.iter().position(|seen| *seen == device).filter(|_| certain);
             rows.push(Row {
                 host: inventory.host_label(device),
                 name: inventory.mig(device).map_or_else(|| gpu.name.clone(), |mig| mig_name(&mig.profile)),
                 uuid: uuid.to_owned(),
                 granted: if plan.grant.devices.contains(&device) { "yes" } else { "no" },
                 inside: if openable.contains(&device) { inside(openable, device) } else { "-".to_owned() },
-                program: program(plan, ordinal, device),
+                program: program(ordinal, !certain && openable.contains(&device)),
             });
         }
     }
     rows
 }
 
-fn program(plan: &Plan, ordinal: Option<usize>, device: Device) -> String {
+fn program(ordinal: Option<usize>, is_possible: bool) -> String {
     match ordinal {
         Some(ordinal) => format!("cuda:{ordinal}"),
-        None if !plan.certain && plan.openable().contains(&device) => "?".to_owned(),
+        None if is_possible => "?".to_owned(),
         None => "-".to_owned(),
     }
 }

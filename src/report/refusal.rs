@@ -36,6 +36,7 @@ pub fn refusal(plan: &Plan, situation: &Situation, inventory: &Inventory) -> Str
         exec: None,
         image: &image,
         name: None,
+        container: None,
         done: false,
         told: Told::Engine,
         observe: false,

@@ -30,6 +30,19 @@ fn signs_of_a_gpu() {
 }
 
 #[test]
+fn a_pods_sandbox_is_known_by_what_its_engine_writes() {
+    let is_sandbox = |key: &str, value: &str| {
+        let spec = json!({"annotations": {key: value}});
+        Spec::new(&spec).expect("spec").is_sandbox()
+    };
+    assert!(is_sandbox("io.kubernetes.cri.container-type", "sandbox"));
+    assert!(is_sandbox("io.kubernetes.cri-o.ContainerType", "sandbox"));
+    assert!(!is_sandbox("io.kubernetes.cri.container-type", "container"));
+    assert!(!is_sandbox("container-type", "sandbox"));
+    assert!(!Spec::new(&json!({})).expect("spec").is_sandbox());
+}
+
+#[test]
 fn rules_are_evaluated_as_runtimes_do() {
     let deny = json!({"allow": false, "access": "rwm"});
     let gpu = json!({"allow": true, "type": "c", "major": 195, "minor": 1, "access": "rw"});

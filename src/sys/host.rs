@@ -40,7 +40,8 @@ pub fn control_nodes(dev_root: &str) -> Vec<DeviceNode> {
     CONTROL.iter().filter_map(node).collect()
 }
 
-fn device_number(path: &Path) -> Option<DeviceNumber> {
+/// The number of a character device.
+pub fn device_number(path: &Path) -> Option<DeviceNumber> {
     let metadata = std::fs::metadata(path).ok().filter(|metadata| metadata.file_type().is_char_device())?;
     let (major, minor) = (rustix::fs::major(metadata.rdev()), rustix::fs::minor(metadata.rdev()));
     Some(DeviceNumber { major, minor })

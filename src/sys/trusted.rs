@@ -25,6 +25,9 @@ pub enum Untrusted {
     /// It is a link, a folder, a device.
     #[error("{0:?} is not a regular file")]
     NotRegular(PathBuf),
+    /// It is a link, or a file.
+    #[error("{0:?} is not a folder")]
+    NotFolder(PathBuf),
     /// Its owner could be anybody.
     #[error("{path:?} belongs to uid {uid}, not to root")]
     Owner {
@@ -52,7 +55,7 @@ impl Untrusted {
         match self {
             Self::Owner { path, .. } => format!("sudo chown root {}", path.display()),
             Self::Writable(path) => format!("sudo chmod go-w {}", path.display()),
-            Self::Read { path, .. } | Self::NotRegular(path) | Self::Size { path, .. } => {
+            Self::Read { path, .. } | Self::NotRegular(path) | Self::NotFolder(path) | Self::Size { path, .. } => {
                 format!("ls -l {}", path.display())
             }
         }
@@ -88,6 +91,25 @@ pub fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, Untrusted> {
         return Err(Untrusted::Size { path: path.to_owned(), limit });
     }
     Ok(Some(text))
+}
+
+/// Whether a folder is one that only root or whoever asks can change.
+///
+/// # Errors
+/// [`Untrusted`] where it is not, or is not there.
+pub fn folder(path: &Path) -> Result<(), Untrusted> {
+    let metadata = std::fs::symlink_metadata(path);
+    let metadata = metadata.map_err(|source| Untrusted::Read { path: path.to_owned(), source })?;
+    if !metadata.is_dir() {
+        return Err(Untrusted::NotFolder(path.to_owned()));
+    }
+    if !is_trusted_owner(metadata.uid()) {
+        return Err(Untrusted::Owner { path: path.to_owned(), uid: metadata.uid() });
+    }
+    if metadata.mode() & 0o022 != 0 {
+        return Err(Untrusted::Writable(path.to_owned()));
+    }
+    Ok(())
 }
 
 /// Root, or we, or who stands for root where it is not mapped.

@@ -5,7 +5,10 @@
 //! cell of it. `tests/run` collects the cells of all sets of engines, prints the table, and fails where the document
 //! says something else.
 
+mod containerd;
+mod cri;
 mod docker;
+mod podman;
 
 use std::fmt::{self, Write as _};
 use std::fs::File;

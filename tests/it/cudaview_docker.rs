@@ -4,13 +4,20 @@
 
 mod audit;
 mod cdi;
+mod compose;
+mod crun;
 mod exec;
 mod hostile;
 mod image_request;
+mod leaks;
 mod life;
 mod native_cdi;
+mod lock;
+mod privileged;
 mod refused;
+mod restarts;
 mod table;
+mod userns;
 
 use std::fs;
 

@@ -74,6 +74,21 @@ fn a_user_namespace_without_rules_gets_them() {
     assert_eq!(rules(true), None);
 }
 
+/// podman 5.8 writes rules for a rootless container, where nobody can enforce them.
+#[test]
+fn a_rootless_containers_rules_stay_as_they_are() {
+    let deny = json!([{"allow": false, "access": "rwm"}]);
+    let before = json!({
+        "process": {"env": ["NVIDIA_VISIBLE_DEVICES=1"]},
+        "linux": {"resources": {"devices": deny}},
+    });
+    let mut world = World { host: HostFacts { rootless: true, ..HostFacts::default() }, ..world("a100x4") };
+    world.facts.image_env = Some(Vec::new());
+    let after = pass(&before, &world).after;
+    assert_eq!(after.pointer("/linux/resources/devices"), Some(&deny));
+    assert_eq!(after.pointer("/linux/devices/0/path"), Some(&json!("/dev/nvidia1")));
+}
+
 /// The driver looks for a GPU by its number's name; another GPU's name there is mended, any other is left.
 #[test]
 fn a_gpu_under_anothers_name() {

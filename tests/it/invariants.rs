@@ -123,6 +123,26 @@ fn the_brain_cannot_reach_the_system() {
     assert!(found.is_empty(), "only src/sys, src/cmd and src/bin may do this: {found:#?}");
 }
 
+/// An engine holds the lock of the container that it creates: who is called then must not call back. One module asks
+/// engines, one shell names that module, and the wrapper and the hooks name neither.
+#[test]
+fn only_explain_asks_an_engine() {
+    let places = |words: &[&str]| -> BTreeSet<String> {
+        let mentioned = |(file, text): &(String, String)| !mentions(file, text, words).is_empty();
+        sources().into_iter().filter(mentioned).map(|(file, _)| file).collect()
+    };
+    let only = |files: &[&str]| files.iter().map(|file| (*file).to_owned()).collect::<BTreeSet<_>>();
+    assert_eq!(places(&["UnixStream", "rustix::net"]), only(&["src/sys/containers/http.rs"]));
+    assert_eq!(places(&["sys::containers", "containers::"]), only(&["src/cmd/container.rs"]));
+    assert_eq!(places(&["mod containers"]), only(&["src/sys/mod.rs"]));
+    assert_eq!(places(&["container::run"]), only(&["src/cmd/explain.rs"]));
+    assert_eq!(places(&["explain::run"]), only(&["src/cmd/cli.rs"]));
+    // Nor do they start a client of an engine's.
+    let starts = places(&["Command::new"]);
+    let doors = ["alone", "door", "hook", "precreate", "runtime"].map(|door| format!("src/cmd/{door}.rs"));
+    assert!(doors.iter().all(|door| !starts.contains(door)), "{starts:?}");
+}
+
 #[test]
 fn unsafe_code_is_in_one_place() {
     let allowed = |file: &str| file.starts_with("src/sys/") || file == "src/bin/cudaview-runtime.rs";

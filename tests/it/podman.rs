@@ -1,8 +1,11 @@
 //! Real podman, first without cudaview, then with it through each of its doors.
 
+mod alone;
 mod devices;
 mod doors;
+mod leaks;
 mod life;
+mod names;
 mod provenance;
 mod refused;
 mod rootless;
@@ -14,10 +17,12 @@ use crate::world::{A100X4, Install, Podman, require, uuids};
 /// The flags that name GPUs 1 and 3.
 const GPUS_1_3: [&str; 4] = ["--device", "nvidia.com/gpu=1", "--device", "nvidia.com/gpu=3"];
 
-const PLAIN: Setup = Setup { runtime: "runc", precreate: false, rootless: false };
+const PLAIN: Setup = Setup::PLAIN;
 const WRAPPER: Setup = Setup { runtime: "cudaview", ..PLAIN };
 const PRECREATE: Setup = Setup { precreate: true, ..PLAIN };
-const BOTH: Setup = Setup { runtime: "cudaview", precreate: true, rootless: false };
+const BOTH: Setup = Setup { precreate: true, ..WRAPPER };
+/// The createRuntime hook of podman's own folder of hooks, with a grant in its arguments.
+const ALONE: Setup = Setup { create_runtime: Some(&["--gpus", "\"device=1,3\""]), ..PLAIN };
 
 /// A simulated GPU host with podman.
 struct Host {

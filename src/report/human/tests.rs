@@ -55,6 +55,7 @@ fn trainer(style: Style) -> String {
         exec: None,
         image: &what_if.image(),
         name: Some("trainer"),
+        container: None,
         done: true,
         told: Told::Engine,
         observe: false,

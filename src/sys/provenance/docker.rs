@@ -108,6 +108,12 @@ impl From<StoredRequest> for DockerDeviceRequest {
     }
 }
 
+/// The device requests in a host configuration, which Docker's API shows as the file has it.
+pub(in crate::sys) fn requests_of(host_config: &Value) -> Result<Vec<DockerDeviceRequest>, serde_json::Error> {
+    let stored = Option::<Vec<StoredRequest>>::deserialize(&host_config["DeviceRequests"])?;
+    Ok(stored.into_iter().flatten().map(DockerDeviceRequest::from).collect())
+}
+
 fn read_container(data_root: &Path, id: &str) -> Result<Container, String> {
     let path = data_root.join("containers").join(id).join("config.v2.json");
     let content = read_existing(&path, SIZE_LIMIT).map_err(|error| chain(&error))?;

@@ -64,6 +64,12 @@ struct Entry {
     platform: Option<Platform>,
 }
 
+/// The environment of an image of containerd's own, by the digest that its name stands for.
+pub(super) fn env_of_containerds(digest: &str, bundle: &Path) -> Result<Vec<String>, String> {
+    let image = Image { id: digest, driver: Some("content"), manifest: None, platform: None };
+    image.env(bundle, Path::new("/var/lib"))
+}
+
 impl Image<'_> {
     /// The image's own environment; `bundle` and `data_root` lead to the stores.
     pub(super) fn env(&self, bundle: &Path, data_root: &Path) -> Result<Vec<String>, String> {

@@ -6,7 +6,7 @@ pub mod docker;
 pub mod docker_daemon;
 mod docker_image;
 mod image_config;
-mod podman;
+pub(in crate::sys) mod podman;
 
 use std::path::Path;
 
@@ -35,7 +35,8 @@ fn other_engine(bundle: &Path, spec: &Value, id: &str) -> EngineFacts {
     EngineFacts::nothing_known(engine)
 }
 
-fn is_podman(spec: &Value) -> bool {
+/// Whether podman made this configuration.
+pub(in crate::sys) fn is_podman(spec: &Value) -> bool {
     spec["annotations"]["io.container.manager"] == "libpod"
 }
 
@@ -45,12 +46,17 @@ fn has_containerd_annotation(spec: &Value) -> bool {
     spec["annotations"].as_object().is_some_and(|annotations| annotations.keys().any(known))
 }
 
+/// The environment of an image of containerd's, from its content on disk, which only root can read.
+pub(in crate::sys) fn containerd_image_env(digest: &str, bundle: &Path) -> Result<Vec<String>, String> {
+    docker_image::env_of_containerds(digest, bundle)
+}
+
 fn looked_at(path: &Path, reason: &str) -> String {
     format!("looked at {:?}: {reason}", path.to_string_lossy())
 }
 
 /// A container id, an image id or a digest without its algorithm: 64 hexadecimal digits.
-fn is_digest(text: &str) -> bool {
+pub(in crate::sys) fn is_digest(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 

@@ -39,6 +39,42 @@ pub(super) fn facts(bundle: &Path, spec: &Value, id: &str) -> EngineFacts {
     out
 }
 
+/// A container as a list of podman's has it.
+pub(in crate::sys) struct Listed {
+    pub(in crate::sys) id: String,
+    pub(in crate::sys) names: Vec<String>,
+    /// Its bundle, from the container's start on.
+    pub(in crate::sys) bundle: PathBuf,
+    /// The id of its image, and the file with the image's configuration; none of `--rootfs`.
+    pub(in crate::sys) image: Option<(String, PathBuf)>,
+    /// The list.
+    pub(in crate::sys) list: PathBuf,
+}
+
+/// Every container in a storage, whatever the driver.
+pub(in crate::sys) fn list(root: &Path) -> Result<Vec<Listed>, String> {
+    let failed = |error: std::io::Error| looked_at(root, &error.to_string());
+    let mut out = Vec::new();
+    for entry in std::fs::read_dir(root).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name();
+        let driver = name.to_str().and_then(|name| name.strip_suffix("-containers"));
+        // A link would lead out of the storage.
+        let Some(driver) = driver.filter(|_| entry.file_type().is_ok_and(|kind| kind.is_dir())) else { continue };
+        let store = Store { root: root.to_owned(), driver: driver.to_owned() };
+        for list in LISTS.map(|list| entry.path().join(list)) {
+            out.extend(Store::entries(&list)?.into_iter().filter(|found| is_digest(&found.id)).map(|found| Listed {
+                bundle: entry.path().join(&found.id).join("userdata"),
+                image: is_digest(&found.image).then(|| (found.image.clone(), store.image_config(&found.image))),
+                names: found.names.unwrap_or_default(),
+                id: found.id,
+                list: list.clone(),
+            }));
+        }
+    }
+    Ok(out)
+}
+
 /// containers/storage of one driver.
 struct Store {
     root: PathBuf,
@@ -89,11 +125,8 @@ impl Store {
         let folder = self.root.join(format!("{}-containers", self.driver));
         for list in LISTS {
             let path = folder.join(list);
-            let Some(content) = trusted::read(&path, SIZE_LIMIT).map_err(|error| chain(&error))? else { continue };
-            let entries: Vec<Container> =
-                serde_json::from_slice(&content).map_err(|error| looked_at(&path, &error.to_string()))?;
             let is_it = |entry: &Container| layer.map_or(entry.id == id, |layer| entry.layer == layer);
-            if let Some(entry) = entries.into_iter().find(is_it) {
+            if let Some(entry) = Self::entries(&path)?.into_iter().find(is_it) {
                 // A rootless podman without cgroups says no id before there is a bundle; the layer is the container's own.
                 return if entry.id == id || !is_digest(id) {
                     Ok(entry)
@@ -105,6 +138,21 @@ impl Store {
         Err(looked_at(&folder, "the container is in none of its lists"))
     }
 
+    /// What stands in a list; nothing where it is not there.
+    fn entries(list: &Path) -> Result<Vec<Container>, String> {
+        let Some(content) = trusted::read(list, SIZE_LIMIT).map_err(|error| chain(&error))? else {
+            return Ok(Vec::new());
+        };
+        serde_json::from_slice(&content).map_err(|error| looked_at(list, &error.to_string()))
+    }
+
+    /// The file with an image's configuration.
+    // containers/storage store.go, makeBigDataBaseName.
+    fn image_config(&self, image: &str) -> PathBuf {
+        let name = format!("={}", base64(format!("sha256:{image}").as_bytes()));
+        self.root.join(format!("{}-images", self.driver)).join(image).join(name)
+    }
+
     /// The image's own environment; none of `--rootfs`.
     fn image_env(&self, container: &Container) -> Result<Vec<String>, String> {
         let image = container.image.as_str();
@@ -114,9 +162,7 @@ impl Store {
         if !is_digest(image) {
             return Err("the container's image id is not of a known form".to_owned());
         }
-        // containers/storage store.go, makeBigDataBaseName.
-        let name = format!("={}", base64(format!("sha256:{image}").as_bytes()));
-        let path = self.root.join(format!("{}-images", self.driver)).join(image).join(name);
+        let path = self.image_config(image);
         // An image in another store (additionalimagestores, imagestore) is not looked for.
         let content = trusted::read_existing(&path, SIZE_LIMIT).map_err(|error| chain(&error))?;
         image_config::env(&content).map_err(|reason| looked_at(&path, &reason))

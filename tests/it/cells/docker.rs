@@ -1,12 +1,14 @@
 //! Docker's rows.
 
+use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
 
 use super::{Asked, Engine, NAMES_NONE, PLAIN, Refusal, Row, WITH_DEFAULT, check, lacking, short_version};
 use crate::world::command::{Ran, run};
-use crate::world::{A100X4, Dockerd, Install, cdi, find_program, require};
+use crate::world::{A100X4, Dockerd, Install, cdi, find_program, require, shims};
 
 /// How GPUs 1 and 3 are asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -22,13 +24,23 @@ struct Docker {
     daemon: Dockerd,
     install: Install,
     selection: Selection,
+    /// `runc` or `crun`.
+    low_level: &'static str,
 }
 
 impl Docker {
     #[track_caller]
-    fn new(selection: Selection) -> Docker {
-        require(&["dockerd", "docker", "containerd", "runc", "jq"]);
+    fn new(selection: Selection, low_level: &'static str) -> Docker {
+        require(&["dockerd", "docker", "containerd", "runc", "crun", "jq"]);
         let install = Install::new(A100X4, "");
+        let mut runtimes = vec![("cudaview", install.runtime())];
+        if low_level == "crun" {
+            let crun = shims::crun(&install.prefix());
+            let config = fs::read_to_string(install.config()).unwrap();
+            install.configure(&config.replace("\"runc\"", &format!("'{}'", crun.display())));
+            runtimes.push(("crun", crun));
+        }
+        let runtimes: Vec<(&str, &Path)> = runtimes.iter().map(|(name, path)| (*name, path.as_path())).collect();
         let mut settings = match selection {
             Selection::CdiOnContainerdsStore => json!({"features": {"cdi": true, "containerd-snapshotter": true}}),
             Selection::Cdi => json!({"storage-driver": "overlay2", "features": {"cdi": true}}),
@@ -41,10 +53,10 @@ impl Docker {
             cdi::write_spec(&specs, &install, A100X4);
             settings["cdi-spec-dirs"] = json!([specs]);
         }
-        let docker = Dockerd::start_with(&[("cudaview", &install.runtime())], None, &settings);
+        let docker = Dockerd::start_with(&runtimes, None, &settings);
         docker.import(A100X4, PLAIN, &[]);
         docker.build(WITH_DEFAULT, &format!("FROM {PLAIN}\nENV CUDA_VISIBLE_DEVICES=0\n"));
-        Docker { daemon: docker, install, selection }
+        Docker { daemon: docker, install, selection, low_level }
     }
 
     fn flags(&self, asked: &Asked<'_>) -> Vec<String> {
@@ -85,14 +97,14 @@ impl Engine for Docker {
                 Selection::Variable => "`NVIDIA_VISIBLE_DEVICES`",
             },
             door: "wrapper",
-            runtime: format!("runc {}", version("runc")),
+            runtime: format!("{} {}", self.low_level, version(self.low_level)),
         }
     }
 
     fn plain(&self, asked: &Asked<'_>, args: &[&str]) -> Option<Ran> {
         // NVIDIA's hook and runtime, which act on the other two, are not here.
         let engine_makes_nodes = !matches!(self.selection, Selection::Gpus | Selection::Variable);
-        engine_makes_nodes.then(|| self.run_with("runc", asked, args))
+        engine_makes_nodes.then(|| self.run_with(self.low_level, asked, args))
     }
 
     fn run(&self, asked: &Asked<'_>, args: &[&str]) -> Ran {
@@ -122,32 +134,14 @@ impl Engine for Docker {
     }
 }
 
-#[test]
-#[ignore = "needs root and engines: sudo tests/run"]
-fn docker_gpus() {
-    check(&Docker::new(Selection::Gpus));
-}
-
-#[test]
-#[ignore = "needs root and engines: sudo tests/run"]
-fn docker_device() {
-    check(&Docker::new(Selection::Device));
-}
-
-#[test]
-#[ignore = "needs root and engines: sudo tests/run"]
-fn docker_variable() {
-    check(&Docker::new(Selection::Variable));
-}
-
 #[track_caller]
-fn by_cdi(selection: Selection) {
-    let engine = Docker::new(selection);
+fn by_cdi(selection: Selection, low_level: &'static str) {
+    let engine = Docker::new(selection, low_level);
     if Dockerd::program_version() < 25 {
         // It says so itself.
         let ran = engine.run(&Asked { image: PLAIN, value: None }, &["true"]).failed_with(125);
         assert!(ran.stderr.contains("nvidia.com/gpu=1"), "{ran}");
-        lacking(&engine.row(), "Docker has it from version 25 on");
+        lacking(&engine.row(), "Docker has CDI from version 25 on");
         return;
     }
     check(&engine);
@@ -155,12 +149,42 @@ fn by_cdi(selection: Selection) {
 
 #[test]
 #[ignore = "needs root and engines: sudo tests/run"]
-fn docker_cdi() {
-    by_cdi(Selection::Cdi);
+fn docker_gpus_on_runc() {
+    check(&Docker::new(Selection::Gpus, "runc"));
+}
+
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn docker_gpus_on_crun() {
+    check(&Docker::new(Selection::Gpus, "crun"));
+}
+
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn docker_device_on_runc() {
+    check(&Docker::new(Selection::Device, "runc"));
+}
+
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn docker_variable_on_runc() {
+    check(&Docker::new(Selection::Variable, "runc"));
+}
+
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn docker_cdi_on_runc() {
+    by_cdi(Selection::Cdi, "runc");
+}
+
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn docker_cdi_on_crun() {
+    by_cdi(Selection::Cdi, "crun");
 }
 
 #[test]
 #[ignore = "needs root and engines: sudo tests/run"]
 fn docker_cdi_on_containerds_store() {
-    by_cdi(Selection::CdiOnContainerdsStore);
+    by_cdi(Selection::CdiOnContainerdsStore, "runc");
 }

@@ -10,11 +10,11 @@ use crate::world::dockerd::IMAGE;
 use crate::world::{A100X4, Access, CUDA_ERROR_NO_DEVICE, Dockerd, Install, cdi, require};
 
 /// The flags that name GPUs 1 and 3.
-const CDI_1_3: [&str; 4] = ["--device", "nvidia.com/gpu=1", "--device", "nvidia.com/gpu=3"];
+pub(super) const CDI_1_3: [&str; 4] = ["--device", "nvidia.com/gpu=1", "--device", "nvidia.com/gpu=3"];
 
 /// Where Docker keeps its images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Store {
+pub(super) enum Store {
     /// Docker's own, which upgraded installations have.
     Graphdriver,
     /// containerd's, which new installations of Docker 29 have.
@@ -30,24 +30,32 @@ impl Store {
     }
 }
 
+/// Whether Docker is new enough for it.
+pub(super) fn is_known() -> bool {
+    Dockerd::program_version() >= 25
+}
+
+/// The daemon's settings for the store and for devices by name, where Docker has it; the specification is written.
+pub(super) fn settings(store: Store, install: &Install) -> Value {
+    if !is_known() {
+        return json!({"storage-driver": "overlay2"});
+    }
+    let specs = install.prefix().join("cdi");
+    cdi::write_spec(&specs, install, A100X4);
+    let mut settings = store.settings();
+    settings["cdi-spec-dirs"] = json!([specs]);
+    settings
+}
+
 /// A host whose Docker knows the devices by name; none where Docker is too old for it, which is made sure of.
 #[track_caller]
 fn host(store: Store) -> Option<Host> {
     require(&["dockerd", "docker", "containerd", "runc", "jq"]);
     let install = Install::new(A100X4, "");
-    let specs = install.prefix().join("cdi");
-    cdi::write_spec(&specs, &install, A100X4);
-    let start = |settings: &Value| Dockerd::start_with(&[("cudaview", &install.runtime())], None, settings);
-    let too_old = Dockerd::program_version() < 25;
-    let docker = if too_old {
-        start(&json!({"storage-driver": "overlay2"}))
-    } else {
-        let mut settings = store.settings();
-        settings["cdi-spec-dirs"] = json!([specs]);
-        start(&settings)
-    };
+    let settings = settings(store, &install);
+    let docker = Dockerd::start_with(&[("cudaview", &install.runtime())], None, &settings);
     let host = Host::of(docker, install);
-    if too_old {
+    if !is_known() {
         let ran = host.docker.run(&CDI_1_3, IMAGE, &["true"]).failed_with(125);
         assert!(ran.stderr.contains("nvidia.com/gpu=1"), "{ran}");
         return None;

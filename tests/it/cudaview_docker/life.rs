@@ -1,8 +1,12 @@
 //! A container's life: stop, start, restart, a restarted daemon, commit.
 
+use std::fs;
+use std::path::Path;
+
 use super::{GPUS_1_3, Host, paths};
-use crate::world::Access;
+use crate::world::command::write_program;
 use crate::world::dockerd::IMAGE;
+use crate::world::{A100X4, Access, Dockerd, Install, find_program, require};
 
 #[test]
 #[ignore = "needs root and engines: sudo tests/run"]
@@ -85,4 +89,53 @@ fn cudaview_docker_containers_at_the_same_time_do_not_mix() {
         host.install.audit_records().iter().map(|record| record["visible"][0].as_str().unwrap().to_owned()).collect();
     seen.sort();
     assert_eq!(seen, ["0", "0", "1", "1", "2", "2", "3", "3"]);
+}
+
+/// A runtime is uninstalled while containers of it run: nothing new gets into them, but they can be ended.
+fn uninstalled(host: &Host, runtime: &str, program: &Path) {
+    let flags = [&["--runtime", runtime], &GPUS_1_3[..]].concat();
+    for name in ["stopped", "removed"] {
+        host.docker.up(name, &flags, IMAGE);
+    }
+    let away = program.with_extension("away");
+    fs::rename(program, &away).unwrap();
+    let missing = format!("{}: no such file or directory", program.display());
+    let ran = host.docker.exec(&[], "stopped", &["true"]);
+    let text = format!("{}{}", ran.stdout, ran.stderr);
+    assert!(ran.code != 0 && text.contains(&missing), "{ran}");
+    host.docker.docker(&["stop", "--time", "0", "stopped"]).ok();
+    assert_eq!(host.docker.inspect("stopped")["State"]["Running"], false);
+    let ran = host.docker.docker(&["start", "stopped"]);
+    assert!(ran.code != 0 && !ran.stderr.is_empty(), "{ran}");
+    let ran = host.docker.docker(&["run", "--rm", "--network", "none", "--runtime", runtime, IMAGE, "true"]);
+    assert!(ran.code != 0 && ran.stderr.contains(&missing), "{ran}");
+    host.docker.docker(&["rm", "--force", "removed"]).ok();
+
+    fs::rename(&away, program).unwrap();
+    let ran = host.docker.docker(&["start", "stopped"]);
+    // Docker 20.10 now and then could not clean up without the runtime, and does not try again.
+    let is_left_over = host.docker.version() == 20 && ran.stderr.contains("id already in use");
+    assert!(ran.code == 0 || is_left_over, "{ran}");
+    host.docker.docker(&["rm", "--force", "stopped"]).ok();
+    host.docker.up("new", &flags, IMAGE);
+    host.docker.exec(&[], "new", &["true"]).ok();
+}
+
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn plain_docker_without_the_runtime_a_container_can_be_ended() {
+    require(&["dockerd", "docker", "containerd", "runc", "jq"]);
+    let install = Install::new(A100X4, "");
+    let program = install.bin("copy");
+    write_program(&program, format!("#!/bin/sh\nexec '{}' \"$@\"\n", find_program("runc").display()).as_bytes());
+    let docker = Dockerd::start(&[("copy", &program)], None);
+    uninstalled(&Host::of(docker, install), "copy", &program);
+}
+
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn cudaview_docker_without_the_wrapper_a_container_can_be_ended() {
+    let host = Host::new("");
+    uninstalled(&host, "cudaview", &host.install.runtime());
+    assert_eq!(host.docker.exec_count(&[], "new").cuda, host.uuids_of(&[1, 3]));
 }

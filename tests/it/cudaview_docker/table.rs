@@ -202,6 +202,10 @@ fn cudaview_docker_a_user_who_repeats_the_image() {
     let flags = [&GPUS_1_3[..], &["-e", "CUDA_VISIBLE_DEVICES=0"]].concat();
     host.check(&flags, "usual", &Expected { view: &[1], nodes: &[1], value: "0" });
     host.check(&GPUS_1_3, "usual", &Expected { view: &[1, 3], nodes: &[1, 3], value: "0,1" });
+    // Where the image has nothing but this one variable, Docker's record of the two is the same.
+    host.docker.load(A100X4, "only", &["CUDA_VISIBLE_DEVICES=0"]);
+    host.check(&flags, "only", &Expected { view: &[1, 3], nodes: &[1, 3], value: "0,1" });
+    assert_eq!(host.last_audit()["provenance"], "image");
     host.docker.load(A100X4, "empty", &["PATH=/bin:/usr/bin", "CUDA_VISIBLE_DEVICES="]);
     host.check(&GPUS_1_3, "empty", &Expected { view: &[1, 3], nodes: &[1, 3], value: "0,1" });
 }

@@ -2,11 +2,15 @@
 
 use super::{BOTH, Expected, GPUS_1_3, Host, PRECREATE, Setup, WRAPPER};
 use crate::world::Access;
+use crate::world::count::{COUNT, Count};
 use crate::world::podman::IMAGE;
 
+const CRUN: &str = "low_level_runtime = [\"crun\"]";
+const PRECREATE_ON_CRUN: Setup = Setup { runtime: "crun", ..PRECREATE };
+
 #[track_caller]
-fn other_ways(setup: Setup) {
-    let host = Host::new(setup, "");
+fn other_ways(setup: Setup, config: &str) {
+    let host = Host::new(setup, config);
     let check = |flags: &[&str], view: &[usize], nodes: &[usize], value: &str| {
         host.check(flags, IMAGE, &Expected { view, nodes, value });
     };
@@ -28,28 +32,103 @@ fn other_ways(setup: Setup) {
 
 #[test]
 #[ignore = "needs root and engines: sudo tests/run"]
-fn podman_wrapper_other_ways_to_a_node() {
-    other_ways(WRAPPER);
+fn podman_wrapper_other_ways_to_a_node_on_runc() {
+    other_ways(WRAPPER, "");
 }
 
 #[test]
 #[ignore = "needs root and engines: sudo tests/run"]
-fn podman_precreate_other_ways_to_a_node() {
-    other_ways(PRECREATE);
+fn podman_wrapper_other_ways_to_a_node_on_crun() {
+    other_ways(WRAPPER, CRUN);
 }
 
-/// The host's whole `/dev` is in the container; what was not granted can be seen there and not opened.
 #[test]
 #[ignore = "needs root and engines: sudo tests/run"]
-fn podman_the_hosts_dev() {
-    let host = Host::new(BOTH, "");
-    let flags = [&GPUS_1_3[..], &["-v", "/dev:/dev", "--cap-add", "MKNOD", "-e", "CUDA_VISIBLE_DEVICES=1,3"]].concat();
-    let count = host.podman.count(&flags, IMAGE);
-    assert_eq!(count.nodes.len(), 4, "{count:?}");
-    assert_eq!((count.cuda, count.env["CUDA_VISIBLE_DEVICES"].as_str()), (host.uuids_of(&[1, 3]), "0,1"));
-    host.podman.up("one", &flags, IMAGE);
-    let access = [0, 1, 2, 3].map(|minor| host.podman.try_mknod("one", minor));
-    assert_eq!(access, [Access::Blocked, Access::Openable, Access::Blocked, Access::Openable]);
+fn podman_precreate_other_ways_to_a_node_on_runc() {
+    other_ways(PRECREATE, "");
+}
+
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn podman_precreate_other_ways_to_a_node_on_crun() {
+    other_ways(PRECREATE_ON_CRUN, "");
+}
+
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn podman_both_doors_other_ways_to_a_node() {
+    other_ways(BOTH, CRUN);
+}
+
+/// The host's whole `/dev` is in the container; what was not granted, or narrowed away, can be seen there and not opened.
+#[track_caller]
+fn hosts_dev(setup: Setup, config: &str) {
+    let host = Host::new(setup, config);
+    for (value, view, emitted, name) in [("1,3", &[1, 3][..], "0,1", "two"), ("3", &[3], "0", "one")] {
+        let value = format!("CUDA_VISIBLE_DEVICES={value}");
+        let flags = [&GPUS_1_3[..], &["-v", "/dev:/dev", "--cap-add", "MKNOD", "-e", &value]].concat();
+        let count = host.podman.count(&flags, IMAGE);
+        assert_eq!(count.nodes.len(), 4, "{count:?}");
+        assert_eq!((&count.cuda, &count.nvml), (&host.uuids_of(view), &host.uuids_of(view)), "{count:?}");
+        assert_eq!(count.env["CUDA_VISIBLE_DEVICES"], emitted, "{count:?}");
+        host.podman.up(name, &flags, IMAGE);
+        for minor in 0..4 {
+            let expected = if view.contains(&minor) { Access::Openable } else { Access::Blocked };
+            let access = host.podman.try_mknod(name, u32::try_from(minor).unwrap());
+            assert_eq!(access, expected, "{value}: GPU {minor}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn podman_wrapper_the_hosts_dev_on_runc() {
+    hosts_dev(WRAPPER, "");
+}
+
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn podman_wrapper_the_hosts_dev_on_crun() {
+    hosts_dev(WRAPPER, CRUN);
+}
+
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn podman_precreate_the_hosts_dev() {
+    hosts_dev(PRECREATE, "");
+}
+
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn podman_both_doors_the_hosts_dev() {
+    hosts_dev(BOTH, "");
+}
+
+/// Where no rules are enforced, what can be seen can be opened: the numbers are positions among all of it.
+#[track_caller]
+fn hosts_dev_rootless(setup: Setup) {
+    let host = Host::new(Setup { rootless: true, ..setup }, "");
+    // A record that podman's user can write.
+    let audit = host.podman.path().join("home/audit.jsonl");
+    let config = std::fs::read_to_string(host.install.config()).unwrap();
+    let before = host.install.audit();
+    assert!(config.contains(before.to_str().unwrap()), "{config}");
+    host.install.configure(&config.replace(before.to_str().unwrap(), audit.to_str().unwrap()));
+    for (value, view, emitted) in [("1,3", &[1, 3][..], "1,3"), ("3", &[3], "3"), ("0", &[1], "1")] {
+        let value = format!("CUDA_VISIBLE_DEVICES={value}");
+        let count = host.podman.count(&[&GPUS_1_3[..], &["-v", "/dev:/dev", "-e", &value]].concat(), IMAGE);
+        assert_eq!((&count.cuda, count.nodes.len()), (&host.uuids_of(view), 4), "{value}: {count:?}");
+        assert_eq!(count.env["CUDA_VISIBLE_DEVICES"], emitted, "{value}: {count:?}");
+        let records = std::fs::read_to_string(&audit).unwrap();
+        assert!(records.lines().last().unwrap().contains("\"cannot-narrow\""), "{records}");
+    }
+}
+
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn podman_rootless_the_hosts_dev() {
+    hosts_dev_rootless(WRAPPER);
+    hosts_dev_rootless(PRECREATE);
 }
 
 /// With a user namespace nodes are bind mounts.
@@ -69,6 +148,18 @@ fn mapped(setup: Setup, config: &str) {
     host.check(&flags, IMAGE, &Expected { view: &[2], nodes: &[2], value: "0" });
 }
 
+/// CDI names no mode, and crun takes none for 0 there: what was given cannot be opened but by root.
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn podman_without_cudaview_a_user_namespace_on_crun_has_nodes_that_a_user_cannot_open() {
+    let map = ["--uidmap", "0:200000:65536", "--gidmap", "0:200000:65536", "--user", "1000:1000"];
+    for (runtime, view) in [("crun", &[][..]), ("runc", &[1, 3])] {
+        let host = Host::new(Setup { runtime, ..PRECREATE }, "");
+        let count = Count::of(host.podman.plainly(runtime, &[&GPUS_1_3, &map[..]].concat(), IMAGE, &COUNT));
+        assert_eq!((&count.cuda, count.nodes.len()), (&host.uuids_of(view), 2), "{runtime}: {count:?}");
+    }
+}
+
 #[test]
 #[ignore = "needs root and engines: sudo tests/run"]
 fn podman_wrapper_with_a_user_namespace_on_runc() {
@@ -78,11 +169,23 @@ fn podman_wrapper_with_a_user_namespace_on_runc() {
 #[test]
 #[ignore = "needs root and engines: sudo tests/run"]
 fn podman_wrapper_with_a_user_namespace_on_crun() {
-    mapped(WRAPPER, "low_level_runtime = [\"crun\"]");
+    mapped(WRAPPER, CRUN);
 }
 
 #[test]
 #[ignore = "needs root and engines: sudo tests/run"]
-fn podman_precreate_with_a_user_namespace() {
+fn podman_precreate_with_a_user_namespace_on_runc() {
     mapped(PRECREATE, "");
+}
+
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn podman_precreate_with_a_user_namespace_on_crun() {
+    mapped(PRECREATE_ON_CRUN, "");
+}
+
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn podman_both_doors_with_a_user_namespace() {
+    mapped(BOTH, CRUN);
 }

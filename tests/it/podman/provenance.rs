@@ -20,6 +20,12 @@ fn images(setup: Setup) {
     ];
     for (name, env) in images {
         host.podman.load(name, env);
+        // Who writes an image like that has podman against them, since 5.8.
+        if env.iter().any(|entry| !entry.contains('=')) && host.podman.version() >= (5, 8) {
+            let ran = host.podman.run(&[], name, &["true"]).failed_with(125);
+            assert!(ran.stderr.contains(&format!("invalid image env variable {:?}", env[0])), "{ran}");
+            continue;
+        }
         let count = host.podman.count(&[], name);
         assert_eq!((count.cuda_error, count.nodes.len()), (CUDA_ERROR_NO_DEVICE, 0), "{name}: {count:?}");
     }

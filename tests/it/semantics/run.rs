@@ -194,6 +194,7 @@ fn around(row: &Row, inventory: &Inventory, out: &mut Situation) {
             }
             _ => match word.as_str() {
                 "--privileged" => out.openable_anyway = inventory.all_devices(),
+                "pod sandbox" => out.sandbox = true,
                 "default runtime" => out.runtime_named = Some(false),
                 "NVIDIA's runtime" => (out.injection, out.injector_follows) = (Injection::Nvidia, true),
                 "NVIDIA's hook" => out.injector_follows = true,

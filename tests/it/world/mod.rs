@@ -9,12 +9,16 @@ pub(crate) mod artifacts;
 pub(crate) mod bundle;
 pub(crate) mod cdi;
 pub(crate) mod command;
+pub(crate) mod containerd;
 pub(crate) mod count;
+pub(crate) mod cri;
 pub(crate) mod dockerd;
 pub(crate) mod image;
 pub(crate) mod install;
 pub(crate) mod mounts;
+pub(crate) mod namespace;
 pub(crate) mod podman;
+pub(crate) mod shims;
 pub(crate) mod spec;
 
 pub(crate) use artifacts::rootfs;

@@ -1,6 +1,7 @@
 //! podman with storage, configuration, `/dev` and CDI specifications of the test's own.
 
 use std::ffi::OsStr;
+use std::fmt::Write as _;
 use std::fs::{self, Permissions};
 use std::io::Read;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -35,14 +36,21 @@ pub(crate) struct Setup {
     pub(crate) runtime: &'static str,
     /// With the shipped precreate hook.
     pub(crate) precreate: bool,
+    /// With the shipped createRuntime hook, and these arguments more.
+    pub(crate) create_runtime: Option<&'static [&'static str]>,
     /// As an ordinary user.
     pub(crate) rootless: bool,
+}
+
+impl Setup {
+    /// podman and runc without cudaview.
+    pub(crate) const PLAIN: Setup = Setup { runtime: "runc", precreate: false, create_runtime: None, rootless: false };
 }
 
 /// A mount namespace for podman and its containers.
 ///
 /// In it the machine's cgroup2 mount is hidden (old versions of crun stop at the sight of both), `/dev` has the
-/// simulated GPUs' nodes, and `/run/cdi` a specification for them.
+/// simulated GPUs' nodes, and `/run/cdi` a specification for them. `/tmp` and `/var/tmp` are its own.
 pub(crate) struct Podman {
     /// Always there until it is dropped.
     folder: Option<TempDir>,
@@ -67,6 +75,7 @@ mount -t devpts -o newinstance,ptmxmode=0666,mode=620,gid=5 devpts "$dev/pts"
 mount -t tmpfs -o mode=1777,nosuid,nodev shm "$dev/shm"
 mount -t mqueue mqueue "$dev/mqueue"
 mount --move "$dev" /dev
+for folder in /tmp /var/tmp; do mount -t tmpfs -o mode=1777,nosuid,nodev tmp "$folder"; done
 mkdir -p /run/cdi
 mount --bind "$1/cdi" /run/cdi
 for file in passwd group subuid subgid; do mount --bind "$1/etc/$file" "/etc/$file"; done
@@ -82,7 +91,7 @@ impl Podman {
         let folder = tempfile::Builder::new().prefix("p").rand_bytes(4).tempdir().unwrap();
         let path = folder.path();
         fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
-        for name in ["cdi", "etc", "hooks", "home", "run", "storage", "libpod"] {
+        for name in ["cdi", "etc", "hooks", "hooks.d", "none", "home", "run", "storage", "libpod"] {
             fs::create_dir(path.join(name)).unwrap();
         }
         if setup.rootless {
@@ -109,6 +118,19 @@ impl Podman {
     /// The folder with everything that podman writes.
     pub(crate) fn path(&self) -> &Path {
         self.folder.as_ref().unwrap().path()
+    }
+
+    /// The major and the minor number of podman's version.
+    #[track_caller]
+    pub(crate) fn version(&self) -> (u32, u32) {
+        let ran = run(Command::new(&self.program).arg("--version")).ok();
+        let mut numbers = ran.stdout.split([' ', '.']).filter_map(|part| part.parse().ok());
+        numbers.next().zip(numbers.next()).unwrap_or_else(|| panic!("no version: {ran}"))
+    }
+
+    /// The process that holds podman's mount namespace.
+    pub(crate) fn holder(&self) -> u32 {
+        self.holder.id()
     }
 
     /// A program in podman's namespace, as podman's user.
@@ -144,6 +166,14 @@ impl Podman {
     #[track_caller]
     pub(crate) fn run(&self, flags: &[&str], image: &str, args: &[&str]) -> Ran {
         self.podman(&[&["run", "--rm"], self.cgroup_flags(), flags, &[image], args].concat())
+    }
+
+    /// The same through a low-level runtime itself, and without any hook.
+    #[track_caller]
+    pub(crate) fn plainly(&self, runtime: &str, flags: &[&str], image: &str, args: &[&str]) -> Ran {
+        let none = self.path().join("none");
+        let first = ["--runtime", runtime, "--hooks-dir", none.to_str().unwrap(), "run", "--rm"];
+        self.podman(&[&first, self.cgroup_flags(), flags, &[image], args].concat())
     }
 
     /// The counting program with `podman run --rm` and these flags, and what it saw.
@@ -285,10 +315,15 @@ fn write_configuration(path: &Path, install: &Install, setup: Setup) {
         setup.runtime,
         path.join("libpod").display()
     );
+    // Hooks of the machine's own must not decide how a test ends.
+    let own = path.join("hooks.d");
     if setup.precreate {
         let conf = replaced(&shipped("podman/precreate.conf"), "/usr/share/cudaview/precreate", &path.join("hooks"));
+        let conf = replaced(&conf, "/usr/share/containers/oci/hooks.d", &own);
         engine.push_str(conf.lines().find(|line| line.starts_with("hooks_dir")).unwrap());
         engine.push('\n');
+    } else {
+        writeln!(engine, "hooks_dir = [\"{}\"]", own.display()).unwrap();
     }
     let conf = replaced(&shipped("podman/containers.conf"), "/usr/bin/cudaview-runtime", &install.runtime());
     let conf = replaced(&conf, "[engine]\n", Path::new(&engine));
@@ -296,9 +331,13 @@ fn write_configuration(path: &Path, install: &Install, setup: Setup) {
     // cgroup2 view may not have.
     let containers = "[containers]\ndefault_ulimits = []\npids_limit = 0\nnetns = \"none\"\n";
     fs::write(path.join("containers.conf"), format!("{containers}{conf}")).unwrap();
-    let hook =
-        replaced(&shipped("precreate/50-cudaview.json"), "/usr/bin/cudaview-hook", &install.bin("cudaview-hook"));
-    fs::write(path.join("hooks/50-cudaview.json"), hook).unwrap();
+    let hook = |name: &str| replaced(&shipped(name), "/usr/bin/cudaview-hook", &install.bin("cudaview-hook"));
+    fs::write(path.join("hooks/50-cudaview.json"), hook("precreate/50-cudaview.json")).unwrap();
+    if let Some(more) = setup.create_runtime {
+        let mut file: Value = serde_json::from_str(&hook("createRuntime/50-cudaview.json")).unwrap();
+        file["hook"]["args"].as_array_mut().unwrap().extend(more.iter().map(|arg| (*arg).into()));
+        fs::write(own.join("50-cudaview.json"), file.to_string()).unwrap();
+    }
     let storage = format!(
         "[storage]\ndriver = \"{}\"\ngraphroot = \"{}\"\nrunroot = \"{}\"\n",
         if setup.rootless { "vfs" } else { "overlay" },

@@ -1,0 +1,254 @@
+//! `cudaview explain --container`: a container that exists, or the audit record of one that is gone.
+
+use serde_json::Value;
+
+use super::cli::{ExplainArgs, Format};
+use super::explain::{exec, show};
+use super::output::{Failure, note, print, print_json, style};
+use crate::config::Config;
+use crate::exit::Exit;
+use crate::finding::{printable, quoted};
+use crate::inspected;
+use crate::inventory::Inventory;
+use crate::plan::{Plan, Verdict, plan};
+use crate::provenance::{Engine, Provenance, found_later};
+use crate::record::{Record, Variables, devices};
+use crate::recorded::{as_is, as_recorded};
+use crate::report::{Container, ImageEnv, Made, Origin, Subject, Told, gone, gone_json};
+use crate::situation::{HostFacts, Situation, from_spec};
+use crate::spec::Spec;
+use crate::sys::containers::{self, Found, Places, Search};
+use crate::sys::{audit, host, inventory};
+use crate::whatif::last;
+
+pub(super) fn run(name: &str, arguments: &ExplainArgs, config: &Config) -> Result<(), Failure> {
+    if !containers::is_name(name) {
+        let hint = "a name or an id as docker ps and podman ps print it";
+        return Err(Failure::usage(format!("no container can be called {}", quoted(name)), hint));
+    }
+    let mut search = containers::find(name, &Places::of_environment());
+    let found = match search.found.len() {
+        0 => return from_audit(name, arguments.format, config, &search),
+        1 => search.found.remove(0),
+        _ => return Err(several(name, &search)),
+    };
+    let inventory = inventory::load(config, arguments.inventory.as_deref())?;
+    explain(&found, arguments, inventory, config)
+}
+
+/// Reports on one that exists.
+fn explain(found: &Found, arguments: &ExplainArgs, inventory: Inventory, config: &Config) -> Result<(), Failure> {
+    let bad = |error| {
+        let text = format!("failed to read the configuration of the container {}", found.label());
+        Failure::new(Exit::BadInput, anyhow::Error::new(error).context(text), "")
+    };
+    let bundle = found.bundle.as_ref().map(|value| Spec::new(value).map_err(bad)).transpose()?;
+    let record = bundle.and_then(Spec::record);
+    let mut notes = found.notes.clone();
+    // A GPU that was there then may be gone.
+    let knows_all = |record: &Record| devices(&inventory, &record.granted).len() == record.granted.len();
+    let inventory = match &record {
+        Some(record) if !knows_all(record) => {
+            notes.push("GPUs of this container are not on this host any more; only its own are shown".to_owned());
+            record.inventory()
+        }
+        _ => inventory,
+    };
+    // What Docker was asked for stands in its own answer; what was done, in the bundle.
+    let numbers = found.inspected.as_ref().map(containers::device_numbers).unwrap_or_default();
+    let by_engine = found.inspected.as_ref().map(|said| inspected::spec(said, &found.facts, &inventory, &numbers));
+    let spec = match (&by_engine, bundle) {
+        (Some(value), _) => Spec::new(value).map_err(bad)?,
+        (None, Some(bundle)) => bundle,
+        (None, None) => return Err(nothing_to_look_at(found)),
+    };
+    let host = HostFacts { mount_numbers: host::mount_numbers(spec), rootless: found.rootless, ..HostFacts::default() };
+    let mut situation = from_spec(spec, &inventory, &found.facts, &host, config);
+    let origins = origins(found, &situation, record.as_ref());
+    if let (Some(record), Engine::Docker) = (&record, found.engine) {
+        situation.provenance = record.provenance;
+        situation.current.clone_from(&situation.original);
+    }
+    let mut decided = plan(&inventory, &situation, config);
+    let made = made(found, &situation, &mut decided, bundle, &inventory, &mut notes);
+    notes.extend(limits(found, record.as_ref()));
+    let exec = exec(arguments, &inventory, &situation, &decided, config);
+    let container = container(found, made, origins, notes);
+    let short = containers::short(&found.id).to_owned();
+    let name = found.facts.container_name.as_ref().map_or(short, |name| printable(name));
+    let image = image_env(found);
+    let subject = Subject {
+        inventory: &inventory,
+        situation: &situation,
+        plan: &decided,
+        exec: exec.as_ref(),
+        image: &image,
+        name: Some(&name),
+        container: Some(&container),
+        done: true,
+        told: Told::Engine,
+        observe: false,
+        origin_unknown: "see where it comes from, below",
+    };
+    show(&subject, arguments.format)
+}
+
+/// What the report says of it beside the plan.
+fn container(found: &Found, made: Made, origins: Vec<Origin>, notes: Vec<String>) -> Container {
+    Container {
+        engine: found.engine,
+        id: found.id.clone(),
+        image: found.facts.image.clone(),
+        image_id: found.image_id.clone(),
+        runtime: found.runtime.clone(),
+        state: found.state.clone(),
+        made,
+        origins,
+        looked_at: found.looked_at.clone(),
+        notes,
+    }
+}
+
+/// Who had a hand in it; the plan then says what was done, where that is known.
+fn made(
+    found: &Found,
+    situation: &Situation,
+    decided: &mut Plan,
+    bundle: Option<Spec<'_>>,
+    inventory: &Inventory,
+    notes: &mut Vec<String>,
+) -> Made {
+    let injects = found.runtime.as_deref().is_some_and(|runtime| runtime.contains("nvidia"));
+    let now = |decided: &Plan| as_is(decided, situation, inventory, injects);
+    if let Some(record) = bundle.and_then(Spec::record) {
+        // Docker's own answer is from before cudaview; elsewhere the bundle itself says whether all is as it was left.
+        if found.inspected.is_none() && !situation.decided_before {
+            let after = "its variables or nodes changed after cudaview had decided; of a secret only the wrapper knows";
+            notes.push(after.to_owned());
+            return Made::ChangedAfter(now(decided));
+        }
+        if as_recorded(decided, &record, inventory) {
+            notes.push("shown is what was done when it was created; it would be decided otherwise now".to_owned());
+        }
+        return Made::Cudaview;
+    }
+    if bundle.is_some_and(|spec| !spec.our_hooks().is_empty()) {
+        notes.push("a createRuntime hook alone cannot rewrite an environment; cudaview-runtime does".to_owned());
+        return Made::HookAlone(now(decided));
+    }
+    if found.is_ours != Some(true) {
+        return Made::Without(now(decided));
+    }
+    if bundle.is_some() && decided.verdict != Verdict::NotApplicable {
+        notes.push("its bundle has no record of cudaview's: it only observed, or came later".to_owned());
+        return Made::Without(now(decided));
+    }
+    Made::Cudaview
+}
+
+/// Whose each variable is, by what can be looked at now.
+fn origins(found: &Found, situation: &Situation, record: Option<&Record>) -> Vec<Origin> {
+    let original = record.map_or(&situation.original, |record| &record.original);
+    let asked = situation.visible_devices_request.as_deref();
+    let [visible_devices, device_order, nvidia, _] = Variables::NAMES;
+    let values = [
+        (visible_devices, original.visible_devices.as_deref(), record.map(|record| record.provenance)),
+        (device_order, original.device_order.as_deref(), None),
+        // Not what `--gpus` makes Docker append, and not what we wrote.
+        (nvidia, if record.is_some() && found.inspected.is_none() { None } else { asked }, None),
+    ];
+    let origin = |(name, value, recorded): (&'static str, Option<&str>, Option<Provenance>)| {
+        let value = value?;
+        let whose = found_later(&found.facts, name, Some(value));
+        Some(Origin { name, value: value.to_owned(), found: whose, recorded, why: why(found, name, value, whose) })
+    };
+    values.into_iter().filter_map(origin).collect()
+}
+
+fn why(found: &Found, name: &str, value: &str, whose: Provenance) -> String {
+    let of_image = found.facts.image_env.as_ref().map(|env| last(env, name).flatten());
+    match (whose, of_image) {
+        (Provenance::User, Some(Some(other))) if other != value => format!("in place of the image's {}", quoted(other)),
+        (Provenance::User, Some(None)) => "is not in the image".to_owned(),
+        (Provenance::Image, _) => "is in the image".to_owned(),
+        (Provenance::Unknown, None) => {
+            let reasons: Vec<String> = found.facts.notes.iter().map(|note| printable(note)).collect();
+            match reasons.as_slice() {
+                [] => "from -e or from the image: the image could not be looked at".to_owned(),
+                reasons => format!("from -e or from the image: {}", reasons.join("; ")),
+            }
+        }
+        (Provenance::Unknown, Some(_)) => "from -e or from the image: what the engine keeps does not tell".to_owned(),
+        _ => String::new(),
+    }
+}
+
+fn image_env(found: &Found) -> ImageEnv {
+    let get = |name| last(found.facts.image_env.as_deref().unwrap_or_default(), name).flatten().map(str::to_owned);
+    let [visible_devices, device_order, nvidia, _] = Variables::NAMES;
+    ImageEnv {
+        visible_devices: get(visible_devices),
+        device_order: get(device_order),
+        nvidia_visible_devices: get(nvidia),
+    }
+}
+
+/// What no door can do for this container.
+fn limits(found: &Found, record: Option<&Record>) -> Option<String> {
+    let record = record.filter(|_| found.engine == Engine::Podman && found.is_ours == Some(false))?;
+    let typed = match &record.original.visible_devices {
+        Some(value) => format!("CUDA_VISIBLE_DEVICES={} as it was typed", quoted(value)),
+        None => "no CUDA_VISIBLE_DEVICES".to_owned(),
+    };
+    (record.original.visible_devices != record.emitted.visible_devices).then(|| {
+        format!(
+            "podman exec is not reached by the precreate hook: it gets {typed}; podman --runtime cudaview reaches it"
+        )
+    })
+}
+
+fn nothing_to_look_at(found: &Found) -> Failure {
+    let reasons = if found.notes.is_empty() { String::new() } else { format!(": {}", found.notes.join("; ")) };
+    let text = format!("there is nothing to look at yet of the container {}{reasons}", found.label());
+    Failure::new(Exit::Failed, anyhow::anyhow!(text), "start it, or ask as root")
+}
+
+fn several(name: &str, search: &Search) -> Failure {
+    let labels: Vec<String> = search.found.iter().map(Found::label).collect();
+    let text = format!("{name:?} is the name of several containers: {}", labels.join(", "));
+    Failure::usage(text, "use the id")
+}
+
+/// The newest audit record of a container that no engine has any more.
+fn from_audit(name: &str, format: Format, config: &Config, search: &Search) -> Result<(), Failure> {
+    let place = audit::place(&config.audit);
+    let records = audit::read(&config.audit);
+    let is_it = |record: &&Value| {
+        let id = record["id"].as_str().unwrap_or_default();
+        record["name"] == name || id == name || (name.len() >= 4 && id.starts_with(name))
+    };
+    let reason = match &records {
+        Ok(records) => match records.iter().rev().find(is_it) {
+            Some(record) => {
+                note(&format!("no engine has {name:?} any more, or none that could be asked: see the audit trail"));
+                return match format {
+                    Format::Json => print_json(&gone_json(record, &place)),
+                    Format::Human => print(&gone(record, &place, style())),
+                };
+            }
+            None => "no such container",
+        },
+        Err(reason) => reason,
+    };
+    let mut looked: Vec<String> =
+        search.looks.iter().map(|look| format!("{} ({})", look.place, look.outcome)).collect();
+    looked.push(format!("{place} ({reason})"));
+    let denied = reason == audit::DENIED || search.looks.iter().any(|look| look.denied);
+    let text = format!("no container {name:?} was found; looked at {}", looked.join(", "));
+    let hint = if denied {
+        format!("sudo cudaview explain --container {name}, or ask as somebody who may talk to the engine")
+    } else {
+        "docker ps --all, podman ps --all; a rootless container is asked about by its owner".to_owned()
+    };
+    Err(Failure::new(Exit::Failed, anyhow::anyhow!(text), hint))
+}

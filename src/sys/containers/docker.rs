@@ -1,0 +1,153 @@
+//! Docker's containers: its API, and as root the bundle.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::{Found, Places, Search, http, is_our_runtime, read_config, runtime_in, short};
+use crate::device::DeviceNumber;
+use crate::provenance::{Engine, EngineFacts, Requests};
+use crate::sys::bundle::DocumentError;
+use crate::sys::provenance::docker::requests_of;
+use crate::sys::{host, provenance};
+
+/// Where containerd keeps bundles of Docker's: its own, and one that dockerd runs.
+const BUNDLES: [&str; 2] = ["/run/containerd", "/run/docker/containerd/daemon"];
+
+pub(super) fn search(name: &str, places: &Places, search: &mut Search) {
+    if let Some(host) = &places.docker_elsewhere {
+        search.look(format!("DOCKER_HOST={host:?}"), "only a unix socket is asked");
+    }
+    for socket in &places.docker {
+        match ask(socket, &format!("/containers/{name}/json")) {
+            Ok((200, inspected)) => match found(socket, inspected) {
+                Some(found) => search.found.push(found),
+                None => search.look(socket.display(), "the answer is not Docker's"),
+            },
+            Ok((404, _)) => search.look(socket.display(), "no such container"),
+            // An ambiguous beginning of an id among others.
+            Ok((_, answer)) => search.look(socket.display(), format!("{:?}", message(&answer))),
+            Err(error) => search.failed(socket, &error),
+        }
+    }
+}
+
+/// An answer's status and JSON.
+fn ask(socket: &Path, target: &str) -> io::Result<(u16, Value)> {
+    let answer = http::get(socket, target)?;
+    Ok((answer.status, serde_json::from_slice(&answer.body).unwrap_or_default()))
+}
+
+/// What a daemon says of a failure; somebody else's text.
+fn message(answer: &Value) -> String {
+    answer["message"].as_str().unwrap_or("an answer that is not Docker's").chars().take(120).collect()
+}
+
+fn found(socket: &Path, inspected: Value) -> Option<Found> {
+    let text = |pointer: &str| inspected.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+    let id = text("/Id").filter(|id| provenance::is_digest(id))?;
+    let mut out = Found::new(id, EngineFacts::nothing_known(Engine::Docker));
+    let socket_said = |target: String| format!("{}: {target}", socket.display());
+    out.looked_at.push(socket_said(format!("containers/{}/json", short(&out.id))));
+    out.facts.container_name = text("/Name").map(|name| name.trim_start_matches('/').to_owned());
+    out.facts.image = text("/Config/Image");
+    out.facts.config_env = Some(strings(inspected.pointer("/Config/Env")));
+    out.facts.privileged = inspected.pointer("/HostConfig/Privileged").and_then(Value::as_bool);
+    out.facts.device_requests = match requests_of(&inspected["HostConfig"]) {
+        Ok(requests) => Requests::Known(requests),
+        Err(error) => Requests::Unknown(error.to_string()),
+    };
+    out.state = text("/State/Status");
+    out.image_id = text("/Image").filter(|id| id.strip_prefix("sha256:").is_some_and(provenance::is_digest));
+    match image_env(socket, &out) {
+        Ok(env) => {
+            let image = out.image_id.as_deref().unwrap_or_default();
+            out.looked_at.push(socket_said(format!("images/{}/json", short(image))));
+            out.facts.image_env = Some(env);
+        }
+        Err(reason) => out.facts.notes.push(reason),
+    }
+    runtime(socket, text("/HostConfig/Runtime"), &mut out);
+    bundle(inspected.pointer("/State/Pid").and_then(Value::as_u64), &mut out);
+    out.inspected = Some(inspected);
+    Some(out)
+}
+
+fn strings(list: Option<&Value>) -> Vec<String> {
+    let entries = list.and_then(Value::as_array).into_iter().flatten();
+    entries.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// The image's own environment, as Docker has it; see also [`crate::sys::provenance::docker`].
+fn image_env(socket: &Path, found: &Found) -> Result<Vec<String>, String> {
+    let Some(id) = &found.image_id else { return Err("the container's image id is not of a known form".to_owned()) };
+    if found.facts.image.as_ref() == Some(id) {
+        return Err("the image was named by its whole id, as a step of docker build does".to_owned());
+    }
+    let target = format!("/images/{id}/json");
+    match ask(socket, &target) {
+        Ok((200, image)) => Ok(strings(image.pointer("/Config/Env"))),
+        Ok((status, answer)) => Err(format!("looked for image {}: {status} {:?}", short(id), message(&answer))),
+        Err(error) => Err(format!("looked for image {}: {error}", short(id))),
+    }
+}
+
+/// Which runtime a container has, and whether that is ours. Only the daemon knows what stands behind a name.
+fn runtime(socket: &Path, name: Option<String>, out: &mut Found) {
+    let Ok((200, info)) = ask(socket, "/info") else {
+        out.runtime = name;
+        return;
+    };
+    out.looked_at.push(format!("{}: info", socket.display()));
+    let default = info["DefaultRuntime"].as_str().unwrap_or("runc");
+    let name = name.filter(|name| !name.is_empty()).unwrap_or_else(|| default.to_owned());
+    out.facts.runtime_is_default = Some(name == default);
+    let path = info["Runtimes"][&name]["path"].as_str().filter(|path| !path.is_empty());
+    out.is_ours = Some(is_our_runtime(path.unwrap_or(&name)));
+    let options = info["SecurityOptions"].as_array().into_iter().flatten();
+    out.rootless = options.filter_map(Value::as_str).any(|option| option == "name=rootless");
+    out.runtime = Some(name);
+}
+
+/// The bundle, which its shim stands in. Only root may look there.
+fn bundle(pid: Option<u64>, out: &mut Found) {
+    let by_shim = pid.filter(|pid| *pid > 1).and_then(|pid| shim_of(pid, &out.id));
+    let usual = BUNDLES.iter().map(|root| Path::new(root).join("io.containerd.runtime.v2.task/moby").join(&out.id));
+    let mut denied = false;
+    for bundle in by_shim.into_iter().chain(usual) {
+        match read_config(&bundle) {
+            Ok((path, value)) => {
+                let path = std::fs::read_link(&bundle).map_or(path, |bundle| bundle.join("config.json"));
+                out.looked_at.push(path.display().to_string());
+                out.bundle = Some(value);
+                if let Some(runtime) = runtime_in(&bundle) {
+                    out.is_ours = Some(is_our_runtime(&runtime));
+                }
+                return;
+            }
+            Err(DocumentError::System { source, .. }) => denied |= source.kind() == io::ErrorKind::PermissionDenied,
+            Err(error) => out.notes.push(error.to_string()),
+        }
+    }
+    let is_running = pid.is_some_and(|pid| pid > 0);
+    if denied || (is_running && !rustix::process::geteuid().is_root()) {
+        out.notes.push("the record of what was done is in the container's bundle, which only root may read".to_owned());
+    }
+}
+
+/// The folder that a container's shim stands in: the bundle, whatever mount namespace it is in.
+fn shim_of(pid: u64, id: &str) -> Option<PathBuf> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let parent: u64 = status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()?;
+    let folder = PathBuf::from(format!("/proc/{parent}/cwd"));
+    let target = std::fs::read_link(&folder).ok()?;
+    (target.file_name()?.to_str()? == id).then_some(folder)
+}
+
+/// The numbers of the devices that a container was given by path.
+pub fn device_numbers(inspected: &Value) -> Vec<(String, DeviceNumber)> {
+    let devices = inspected.pointer("/HostConfig/Devices").and_then(Value::as_array).into_iter().flatten();
+    let paths = devices.filter_map(|device| device["PathOnHost"].as_str());
+    paths.filter_map(|path| Some((path.to_owned(), host::device_number(Path::new(path))?))).collect()
+}

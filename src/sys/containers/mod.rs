@@ -1,0 +1,200 @@
+//! A container of any engine, found by its id or name: for `explain` alone.
+//!
+//! What is here asks engines, over their sockets and through their clients, and only reads. The wrapper and the hooks
+//! never come here: an engine holds the lock of the container that it is creating (`tests/it/invariants.rs`).
+
+mod containerd;
+mod docker;
+mod http;
+mod places;
+mod podman;
+mod processes;
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::provenance::{Engine, EngineFacts};
+use crate::sys::bundle::{Document, DocumentError};
+
+pub use docker::device_numbers;
+pub use places::Places;
+
+/// A container.
+#[derive(Debug)]
+pub struct Found {
+    /// Whose it is.
+    pub engine: Engine,
+    /// Its whole id.
+    pub id: String,
+    /// What the engine says about it.
+    pub facts: EngineFacts,
+    /// The id or digest of its image.
+    pub image_id: Option<String>,
+    /// The runtime, by name or path.
+    pub runtime: Option<String>,
+    /// Whether that is `cudaview-runtime`.
+    pub is_ours: Option<bool>,
+    /// `running`, `exited` and so on.
+    pub state: Option<String>,
+    /// The engine is an ordinary user's: nobody enforces device rules.
+    pub rootless: bool,
+    /// `config.json` as it is in the bundle, where there is one that can be read.
+    pub bundle: Option<Value>,
+    /// What Docker's API says.
+    pub inspected: Option<Value>,
+    /// What was looked at for all this, each with what it told.
+    pub looked_at: Vec<String>,
+    /// Why something is not known.
+    pub notes: Vec<String>,
+}
+
+impl Found {
+    fn new(id: String, facts: EngineFacts) -> Self {
+        Self {
+            engine: facts.engine,
+            id,
+            facts,
+            image_id: None,
+            runtime: None,
+            is_ours: None,
+            state: None,
+            rootless: false,
+            bundle: None,
+            inspected: None,
+            looked_at: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// The name, or the beginning of the id, and the engine's.
+    pub fn label(&self) -> String {
+        let name = self.facts.container_name.as_deref().unwrap_or_default();
+        format!("{} {} {}", self.engine.name(), short(&self.id), crate::finding::printable(name)).trim_end().to_owned()
+    }
+}
+
+/// A place that was looked at and had no such container.
+#[derive(Debug)]
+pub struct Look {
+    /// A socket or a folder.
+    pub place: String,
+    /// What was found out there.
+    pub outcome: String,
+    /// It is for others to look there.
+    pub denied: bool,
+}
+
+/// What a search came to.
+#[derive(Debug, Default)]
+pub struct Search {
+    /// The containers that the text names: one, if all is well.
+    pub found: Vec<Found>,
+    /// Where there was none.
+    pub looks: Vec<Look>,
+}
+
+impl Search {
+    fn look(&mut self, place: impl std::fmt::Display, outcome: impl Into<String>) {
+        self.looks.push(Look { place: place.to_string(), outcome: outcome.into(), denied: false });
+    }
+
+    fn failed(&mut self, place: &Path, error: &std::io::Error) {
+        use std::io::ErrorKind;
+        let outcome = match error.kind() {
+            ErrorKind::NotFound => "not there".to_owned(),
+            ErrorKind::PermissionDenied => "not permitted".to_owned(),
+            ErrorKind::ConnectionRefused => "nobody listens".to_owned(),
+            _ => error.to_string(),
+        };
+        let denied = error.kind() == ErrorKind::PermissionDenied;
+        self.looks.push(Look { place: place.display().to_string(), outcome, denied });
+    }
+}
+
+/// Looks for a container by its id, the beginning of it, or its name. Never fails: what cannot be looked at is told.
+pub fn find(name: &str, places: &Places) -> Search {
+    let mut search = Search::default();
+    docker::search(name, places, &mut search);
+    podman::search(name, places, &mut search);
+    containerd::search(name, places, &mut search);
+    search
+}
+
+/// Whether a text can be an engine's id or name of a container. It goes into questions, so nothing else may.
+pub fn is_name(text: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
+    text.len() <= 255 && text.bytes().all(is_plain) && text.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric())
+}
+
+/// An id as engines show it.
+pub fn short(id: &str) -> &str {
+    let hex = id.strip_prefix("sha256:").unwrap_or(id);
+    if super::provenance::is_digest(hex) { hex.get(..12).unwrap_or(hex) } else { id }
+}
+
+/// The one that is called so; else the one whose id begins so, where that is one.
+fn choose<'a, T>(
+    name: &str,
+    all: &'a [T],
+    id: impl Fn(&T) -> &str,
+    is_called: impl Fn(&T) -> bool,
+) -> Result<Option<&'a T>, usize> {
+    if let Some(found) = all.iter().find(|one| id(one) == name) {
+        return Ok(Some(found));
+    }
+    let called: Vec<&T> = all.iter().filter(|one| is_called(one)).collect();
+    let begun = || all.iter().filter(|one| id(one).starts_with(name)).collect();
+    let fitting: Vec<&T> = if called.is_empty() { begun() } else { called };
+    match fitting.as_slice() {
+        [] => Ok(None),
+        [only] => Ok(Some(only)),
+        several => Err(several.len()),
+    }
+}
+
+/// `config.json` in a bundle.
+fn read_config(bundle: &Path) -> Result<(PathBuf, Value), DocumentError> {
+    let path = bundle.join("config.json");
+    let document = Document::read(&path)?;
+    // What is no JSON is nobody's configuration, and is told where it is looked at.
+    Ok((path, serde_json::from_slice(&document.bytes).unwrap_or_default()))
+}
+
+/// The runtime that a shim was told to use, from its bundle.
+// containerd cmd/containerd-shim-runc-v2/process, WriteRuntime().
+fn runtime_in(bundle: &Path) -> Option<String> {
+    let document = Document::read(&bundle.join("runtime")).ok()?;
+    let text = String::from_utf8(document.bytes).ok()?;
+    Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+}
+
+/// Whether a path names our wrapper.
+fn is_our_runtime(path: &str) -> bool {
+    Path::new(path).file_name().is_some_and(|name| name == "cudaview-runtime")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_ids() {
+        assert!(is_name("trainer") && is_name("a_b.c-1") && is_name(&"f".repeat(64)));
+        for bad in ["", "-a", ".a", "a/b", "a b", "a\n", "a?x", "a%2f", "é"] {
+            assert!(!is_name(bad), "{bad:?}");
+        }
+        assert_eq!((short(&"a".repeat(64)), short("c1")), ("aaaaaaaaaaaa", "c1"));
+    }
+
+    #[test]
+    fn a_name_goes_before_the_beginning_of_an_id() {
+        let all = [("abc1", "web"), ("abd2", "abc"), ("f00", "web2"), ("f1", "dup"), ("f2", "dup")];
+        let chosen = |name: &str| choose(name, &all, |one| one.0, |one| one.1 == name).map(|one| one.map(|one| one.0));
+        assert_eq!(chosen("abc1"), Ok(Some("abc1")));
+        assert_eq!(chosen("abc"), Ok(Some("abd2")), "it is called so");
+        assert_eq!(chosen("web"), Ok(Some("abc1")));
+        assert_eq!(chosen("f0"), Ok(Some("f00")));
+        assert_eq!((chosen("ab"), chosen("dup"), chosen("x")), (Err(2), Err(2), Ok(None)));
+    }
+}

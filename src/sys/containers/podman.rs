@@ -1,0 +1,75 @@
+//! podman's containers, in the storage of whoever asks.
+
+use super::{Found, Places, Search, choose, is_our_runtime, processes, read_config};
+use crate::provenance::{Engine, EngineFacts};
+use crate::sys::bundle::DocumentError;
+use crate::sys::provenance::{self, podman};
+use crate::sys::trusted;
+
+pub(super) fn search(name: &str, places: &Places, search: &mut Search) {
+    for root in &places.storage {
+        // Root must not be led around in a folder that somebody else can rebuild meanwhile.
+        match trusted::folder(root) {
+            Ok(()) => {}
+            Err(trusted::Untrusted::Read { source, .. }) => {
+                search.failed(root, &source);
+                continue;
+            }
+            Err(error) => {
+                search.look(root.display(), error.to_string());
+                continue;
+            }
+        }
+        let listed = match podman::list(root) {
+            Ok(listed) => listed,
+            Err(reason) => {
+                search.look(root.display(), reason);
+                continue;
+            }
+        };
+        match choose(name, &listed, |one| &one.id, |one| one.names.iter().any(|own| own == name)) {
+            Ok(Some(container)) => search.found.push(found(container)),
+            Ok(None) => search.look(root.display(), "no such container"),
+            Err(count) => search.look(root.display(), format!("{count} containers have an id that begins so")),
+        }
+    }
+}
+
+fn found(listed: &podman::Listed) -> Found {
+    let mut facts = EngineFacts::nothing_known(Engine::Podman);
+    facts.container_name = listed.names.first().cloned();
+    let mut out = Found::new(listed.id.clone(), facts);
+    out.looked_at.push(listed.list.display().to_string());
+    match read_config(&listed.bundle) {
+        Ok((path, value)) => {
+            out.looked_at.push(path.display().to_string());
+            if provenance::is_podman(&value) {
+                out.facts = provenance::facts(&listed.bundle, &value, &listed.id, None);
+            }
+            out.bundle = Some(value);
+        }
+        Err(DocumentError::System { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+            out.notes.push("it has not been started yet".to_owned());
+        }
+        Err(error) => out.notes.push(format!("{:#}", anyhow::Error::new(error))),
+    }
+    if let Some((id, config)) = &listed.image {
+        out.image_id = Some(id.clone());
+        if out.facts.image_env.is_some() {
+            out.looked_at.push(config.display().to_string());
+        }
+    }
+    out.rootless = !rustix::process::geteuid().is_root();
+    monitor(&listed.id, &mut out);
+    out
+}
+
+/// conmon holds a container from its start to its end, and was told which runtime to use.
+fn monitor(id: &str, out: &mut Found) {
+    let monitor = processes::called("conmon").find(|process| process.argument("-c") == Some(id));
+    out.state = Some(if monitor.is_some() { "running" } else { "stopped" }.to_owned());
+    if let Some(runtime) = monitor.as_ref().and_then(|process| process.argument("-r")) {
+        out.is_ours = Some(is_our_runtime(runtime));
+        out.runtime = Some(runtime.to_owned());
+    }
+}

@@ -1,0 +1,187 @@
+//! What it looks like: a stand-in answers at a socket as Docker 28.5 does, with what is looked at left in.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixListener;
+
+use serde_json::{Value, json};
+
+use crate::command::{cudaview, data, text};
+
+const ID: &str = "5f0c2c6c1b0e9a7d43be8f21c07f6a95d1e2384b6c7f90a1b2c3d4e5f6071829";
+const IMAGE: &str = "1f2e3d4c5b6a79880716253443526170fedcba9876543210fedcba9876543210";
+
+/// A daemon with one container, `trainer`, and its image.
+struct Daemon {
+    folder: tempfile::TempDir,
+    /// Text with the folder's name in it breaks elsewhere than without.
+    columns: Option<&'static str>,
+}
+
+impl Daemon {
+    fn new(container: Value, image: Value) -> Daemon {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("config.toml"), "audit = \"off\"\n").unwrap();
+        std::fs::write(folder.path().join("storage.conf"), "[storage]\ngraphroot = \"/no/storage\"\n").unwrap();
+        let listener = UnixListener::bind(folder.path().join("d.sock")).unwrap();
+        let info = json!({"DefaultRuntime": "runc", "SecurityOptions": [], "Runtimes":
+            {"runc": {"path": "runc"}, "cudaview": {"path": "/usr/bin/cudaview-runtime"}}});
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let mut question = [0; 4096];
+                let length = stream.read(&mut question).unwrap();
+                let question = String::from_utf8_lossy(&question[..length]).into_owned();
+                let target = question.split(' ').nth(1).unwrap_or_default();
+                let (status, body) = match target {
+                    "/containers/trainer/json" => ("200 OK", container.clone()),
+                    "/info" => ("200 OK", info.clone()),
+                    _ if target == format!("/images/sha256:{IMAGE}/json") => ("200 OK", image.clone()),
+                    _ => ("404 Not Found", json!({"message": "No such thing"})),
+                };
+                let body = body.to_string();
+                let head = format!("HTTP/1.0 {status}\r\nContent-Length: {}\r\n\r\n", body.len());
+                stream.write_all((head + &body).as_bytes()).unwrap();
+            }
+        });
+        Daemon { folder, columns: None }
+    }
+
+    /// Asks about a container, and cuts the folder's name out of what is said.
+    fn ask(&self, container: &str, more: &[&str]) -> String {
+        let path = self.folder.path();
+        let mut command = cudaview();
+        command.args(["explain", "--container", container, "--config"]).arg(path.join("config.toml"));
+        command.arg("--inventory").arg(data("inventories/a100x4.json")).args(more);
+        command.env("DOCKER_HOST", format!("unix://{}", path.join("d.sock").display()));
+        command.env("CONTAINERS_STORAGE_CONF", path.join("storage.conf"));
+        command
+            .env("CONTAINERD_ADDRESS", "/no/containerd/c.sock")
+            .envs(self.columns.map(|columns| ("COLUMNS", columns)));
+        let (code, stdout, stderr) = text(&command.output().unwrap());
+        for line in stdout.lines().filter(|_| !more.contains(&"json")) {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+        let folder = path.display().to_string();
+        format!("{stdout}{stderr}exit {}", code.unwrap()).replace(&folder, "/run").replace(&folder[1..], "run")
+    }
+}
+
+fn container(env: &[&str], requests: &Value, host: &Value) -> Value {
+    let mut host_config = json!({"Runtime": "cudaview", "DeviceRequests": requests, "Privileged": false});
+    host_config.as_object_mut().unwrap().extend(host.as_object().unwrap().clone());
+    json!({
+        "Id": ID, "Name": "/trainer", "Image": format!("sha256:{IMAGE}"), "Mounts": [],
+        "State": {"Status": "running", "Pid": 0},
+        "Config": {"Image": "pytorch-cuda:v2.6", "Env": env},
+        "HostConfig": host_config,
+    })
+}
+
+fn gpus(ids: &[&str]) -> Value {
+    json!([{"Driver": "", "Count": 0, "DeviceIDs": ids, "Capabilities": [["gpu"]], "Options": {}}])
+}
+
+fn image(env: &[&str]) -> Value {
+    json!({"Id": format!("sha256:{IMAGE}"), "Config": {"Env": env}})
+}
+
+const PATH: &str = "PATH=/usr/bin:/bin";
+const NVD_ALL: &str = "NVIDIA_VISIBLE_DEVICES=all";
+
+#[test]
+fn rewritten_for_a_member_of_the_group() {
+    let env = ["CUDA_VISIBLE_DEVICES=1,3", PATH, NVD_ALL];
+    let daemon = Daemon::new(container(&env, &gpus(&["1", "3"]), &json!({})), image(&[PATH, NVD_ALL]));
+    insta::assert_snapshot!(daemon.ask("trainer", &[]));
+    insta::assert_snapshot!(daemon.ask("trainer", &["--format", "json"]));
+}
+
+#[test]
+fn an_image_default_and_an_exec() {
+    let env = [PATH, "CUDA_VISIBLE_DEVICES=0"];
+    let daemon = Daemon::new(container(&env, &gpus(&["1", "3"]), &json!({})), image(&env));
+    insta::assert_snapshot!(daemon.ask("trainer", &["--exec-env", "CUDA_VISIBLE_DEVICES=3"]));
+}
+
+#[test]
+fn made_without_cudaview() {
+    let env = ["CUDA_VISIBLE_DEVICES=1,3", PATH];
+    let daemon = Daemon::new(container(&env, &gpus(&["1", "3"]), &json!({"Runtime": "runc"})), image(&[PATH]));
+    insta::assert_snapshot!(daemon.ask("trainer", &[]));
+}
+
+#[test]
+fn an_image_that_is_gone_leaves_the_origin_unknown() {
+    let env = ["CUDA_VISIBLE_DEVICES=1", PATH];
+    let mut gone = container(&env, &gpus(&["1", "3"]), &json!({}));
+    gone["Image"] = json!(format!("sha256:{}", "0".repeat(64)));
+    insta::assert_snapshot!(Daemon::new(gone, image(&env)).ask("trainer", &[]));
+}
+
+#[test]
+fn hostile_answers_do_not_reach_the_terminal() {
+    let evil = "\u{1b}[31m\nroot: \u{7}";
+    let env = [&format!("CUDA_VISIBLE_DEVICES={evil}"), PATH];
+    let mut hostile = container(&env, &gpus(&["1"]), &json!({"Runtime": evil}));
+    hostile["Name"] = json!(format!("/{evil}"));
+    hostile["State"]["Status"] = json!(evil);
+    hostile["Config"]["Image"] = json!(evil);
+    let said = Daemon::new(hostile, image(&[PATH])).ask("trainer", &[]);
+    assert!(!said.contains(['\u{1b}', '\u{7}']), "{said:?}");
+    assert!(!said.lines().any(|line| line.starts_with("root:")), "{said}");
+    for odd in [json!([]), json!({"Id": "../x"}), json!({"Id": 7, "Config": []}), json!("x"), Value::Null] {
+        let said = Daemon::new(odd, image(&[])).ask("trainer", &[]);
+        assert!(said.ends_with("exit 1") && said.contains("the answer is not Docker's"), "{said}");
+    }
+    let wrong = json!({"Id": ID, "Config": {"Env": "x"}, "HostConfig": {"DeviceRequests": {"a": 1}}, "Mounts": 3});
+    assert!(Daemon::new(wrong, image(&[])).ask("trainer", &[]).ends_with("exit 0"));
+}
+
+#[test]
+fn nobody_is_called_so() {
+    let daemon = Daemon { columns: Some("1000"), ..Daemon::new(json!({}), json!({})) };
+    insta::assert_snapshot!(daemon.ask("nobody", &[]));
+    insta::assert_snapshot!(daemon.ask("a/b", &[]));
+    insta::assert_snapshot!(daemon.ask("trainer", &["--gpus", "all"]));
+    let mut elsewhere = cudaview();
+    elsewhere.args(["explain", "--container", "x", "--config"]).arg(daemon.folder.path().join("config.toml"));
+    elsewhere.env("COLUMNS", "1000").env("DOCKER_HOST", "ssh://somewhere").env("CONTAINERD_ADDRESS", "/no/c.sock");
+    let (code, stdout, stderr) = text(&elsewhere.output().unwrap());
+    assert_eq!((code, stdout.as_str()), (Some(1), ""));
+    assert!(stderr.contains("DOCKER_HOST=\"ssh://somewhere\" (only a unix"), "{stderr}");
+}
+
+/// A container that is gone, and a trail that anybody could have written.
+#[test]
+fn a_trail_of_records() {
+    let folder = tempfile::tempdir().unwrap();
+    let trail = folder.path().join("audit.jsonl");
+    let record = |name: &str, value: &str, visible: &[&str]| {
+        json!({"schemaVersion": 1, "time": "2025-01-01T13:05:12Z", "door": "runtime", "mode": "enforce", "id": ID,
+            "name": name, "image": "pytorch-cuda:v2.6", "engine": "docker", "verdict": "rewritten", "source": ["gpus"],
+            "granted": ["1", "3"], "kept": ["1", "3"], "visible": visible, "provenance": "user",
+            "before": {"cvd": value, "nvd": "1,3"},
+            "after": {"cvd": "0,1", "order": "PCI_BUS_ID", "nvd": "GPU-a,GPU-b", "trace": "1,3"},
+            "findings": [{"code": "host-index-override", "severity": "info", "message": "host numbers", "hint": ""}]})
+        .to_string()
+    };
+    let lines = [record("trainer", "3,1", &["3", "1"]), "no record".to_owned(), record("trainer", "1,3", &["1", "3"])];
+    std::fs::write(&trail, lines.join("\n")).unwrap();
+    let config = folder.path().join("config.toml");
+    std::fs::write(&config, format!("audit = '{}'\n", trail.display())).unwrap();
+    let ask = |name: &str, more: &[&str]| {
+        let mut command = cudaview();
+        command.args(["explain", "--container", name, "--config"]).arg(&config).args(more);
+        command.env("DOCKER_HOST", "unix:///no/d.sock").env("CONTAINERD_ADDRESS", "/no/c.sock");
+        command.env("CONTAINERS_STORAGE_CONF", folder.path().join("none"));
+        let (code, stdout, stderr) = text(&command.output().unwrap());
+        let folder = folder.path().display().to_string();
+        format!("{stdout}{stderr}exit {}", code.unwrap()).replace(&folder, "/trail")
+    };
+    insta::assert_snapshot!(ask("trainer", &[]));
+    assert_eq!(ask(&ID[..12], &[]).lines().next(), ask("trainer", &[]).lines().next());
+    assert!(ask("trainer", &["--format", "json"]).contains("\"provenance\": \"user\""));
+    // What anybody could have written is not read.
+    std::fs::set_permissions(&trail, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+    assert!(ask("trainer", &[]).ends_with("exit 1"), "{}", ask("trainer", &[]));
+}
