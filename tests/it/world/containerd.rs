@@ -195,6 +195,7 @@ impl Containerd {
     pub(crate) fn up(&self, door: Door, id: &str, flags: &[&str], image: &str) {
         let sleep = ["sleep", "1000"];
         self.retried(|id| self.run_flags(door, &["--detach"], flags, id), image, &sleep, Some(id)).ok();
+        await_program(|args| self.exec(id, args));
     }
 
     /// `ctr task exec`.
@@ -232,7 +233,7 @@ impl Containerd {
             let ran = self.ctr(&["task", "start", "--detach", id]);
             if !lost_a_race(&ran.stderr) {
                 ran.ok();
-                return;
+                return await_program(|args| self.exec(id, args));
             }
         }
         panic!("runc could not copy itself five times in a row");
@@ -373,6 +374,22 @@ impl Drop for Containerd {
         if let Some(folder) = self.folder.take() {
             mounts::remove(folder);
         }
+    }
+}
+
+/// Waits until a container's first process has become its program: a moment after it is said to run it can still be the
+/// low-level runtime's, which nobody may look into. The argument runs another process in the container.
+#[track_caller]
+pub(crate) fn await_program(exec: impl Fn(&[&str]) -> Ran) {
+    let end = Instant::now() + LIMIT;
+    loop {
+        let ran = exec(&["cat", "/proc/1/environ"]);
+        let (code, said) = (ran.code, format!("{}{}", ran.stdout, ran.stderr));
+        if code == 0 || !said.contains("Permission denied") {
+            ran.ok();
+            return;
+        }
+        assert!(Instant::now() < end, "{ran}");
     }
 }
 

@@ -19,7 +19,7 @@ use messages::{
 
 use super::cgroup;
 use super::command::{LIMIT, Ran};
-use super::containerd::{Containerd, KUBERNETES, lost_a_race, reference, unused_name};
+use super::containerd::{Containerd, KUBERNETES, await_program, lost_a_race, reference, unused_name};
 use super::count::{Access, COUNT, Count};
 
 /// A pod whose sandbox runs.
@@ -148,7 +148,9 @@ impl Pod<'_> {
     /// A container that sleeps until it is killed.
     #[track_caller]
     pub(crate) fn up(&self, config: &ContainerConfig) -> String {
-        self.start(config, &["sleep", "1000"]).unwrap()
+        let id = self.start(config, &["sleep", "1000"]).unwrap();
+        await_program(|args| self.exec(&id, args));
+        id
     }
 
     /// Runs a program in a new container and removes it. A failure to start is an exit code of 1 with the message.
