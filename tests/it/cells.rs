@@ -271,7 +271,9 @@ fn restart(engine: &dyn Engine) {
     // The environment of the container's own program, which comes from the second creation.
     let environment = engine.exec("restarted", None, &["sh", "-c", "tr '\\0' '\\n' </proc/1/environ"]).ok();
     assert!(environment.stdout.lines().any(|line| line == "CUDA_VISIBLE_DEVICES=1,0"), "{environment}");
-    shows(&Count::of(engine.exec("restarted", None, &COUNT)), &[3, 1], &[1, 3]);
+    if engine.limit(Scenario::Exec).is_none() {
+        shows(&Count::of(engine.exec("restarted", None, &COUNT)), &[3, 1], &[1, 3]);
+    }
 }
 
 /// These host GPUs are CUDA's ordinals in this order, and these are there at all.

@@ -135,7 +135,7 @@ impl Engine for Rows {
     }
 
     fn limit(&self, scenario: Scenario) -> Option<&'static str> {
-        let executes = matches!(scenario, Scenario::Exec | Scenario::ExecOverride | Scenario::Restart);
+        let executes = matches!(scenario, Scenario::Exec | Scenario::ExecOverride);
         (self.way.door == Door::Hooks && executes)
             .then_some("podman's precreate hook does not reach `podman exec`, which gets the values that were typed")
     }
