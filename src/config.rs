@@ -14,6 +14,8 @@ pub struct Config {
     pub low_level_runtime: Vec<String>,
     /// Who injects devices.
     pub inject: Inject,
+    /// Folders of CDI specifications; a later one's devices replace an earlier one's.
+    pub cdi_spec_dirs: Vec<String>,
     /// Whether decisions are carried out.
     pub mode: Mode,
     /// Whether a container gets `CUDAVIEW_HOST_GPUS`.
@@ -230,6 +232,7 @@ impl Config {
             dev_root: "/".to_owned(),
             low_level_runtime: vec!["runc".to_owned(), "crun".to_owned()],
             inject: Inject::Auto,
+            cdi_spec_dirs: ["/etc/cdi", "/var/run/cdi"].map(str::to_owned).to_vec(),
             mode: Mode::Enforce,
             trace: true,
             audit: "auto".to_owned(),
@@ -258,6 +261,9 @@ impl Config {
         }
         for runtime in config.low_level_runtime.iter().filter(|runtime| runtime.contains('/')) {
             absolute("low_level_runtime", runtime)?;
+        }
+        for folder in &config.cdi_spec_dirs {
+            absolute("cdi_spec_dirs", folder)?;
         }
         if config.low_level_runtime.is_empty() {
             return Err(InvalidConfig::NoRuntime);

@@ -7,6 +7,7 @@ mod apply;
 pub use apply::{apply, edit_array, set_env};
 use serde_json::Value;
 
+use crate::cdi::CdiEdits;
 use crate::device::DeviceNumber;
 use crate::inventory::{Device, Inventory};
 use crate::node::DeviceNode;
@@ -30,6 +31,8 @@ pub struct ContainerEdits {
     pub withhold: Vec<DeviceNumber>,
     /// Positions in `mounts` of the bind mounts among them.
     pub withhold_mounts: Vec<usize>,
+    /// The driver's files and what else the host's CDI specifications have, without nodes that are there or above.
+    pub cdi: CdiEdits,
     /// NVIDIA's hook entry goes, since nothing could run it.
     pub remove_nvidia_hook: bool,
     /// Annotations that NVIDIA's runtime would take devices from, before it looks at a variable.
@@ -66,6 +69,8 @@ pub struct Places<'a> {
     pub timeout: u32,
     /// Control nodes that every GPU container needs, as the host has them.
     pub control_nodes: &'a [DeviceNode],
+    /// What the host's CDI specifications have for the container's GPUs, in native mode.
+    pub cdi: Option<&'a CdiEdits>,
 }
 
 /// Works out the edits of a plan. A plan without a grant only ever takes from NVIDIA's injectors what they would go by;
@@ -107,6 +112,13 @@ pub fn edits(
             let has_own_rule = |number: DeviceNumber| rules.iter().any(|rule| rule.is_single(number));
             let is_blocked = |number: &DeviceNumber| !allowed(rules.iter().copied(), *number) && !has_own_rule(*number);
             out.allow = wanted.iter().map(|node| node.number).filter(is_blocked).collect();
+        }
+        if let Some(cdi) = places.cdi {
+            out.cdi = cdi.clone();
+            out.cdi.nodes.retain(|node| {
+                let ours = |other: &DeviceNode| Some(other.number) == node.number() || other.path == node.path;
+                !present.iter().chain(&out.device_nodes).any(ours)
+            });
         }
         out.remove_nvidia_hook = situation.injection == Injection::Native && spec.has_nvidia_hook();
     }

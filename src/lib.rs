@@ -14,6 +14,7 @@
 //! What is not under [`sys`] or [`cmd`] opens no file, reads no clock and no environment, and prints nothing.
 
 pub mod argv;
+pub mod cdi;
 #[allow(clippy::disallowed_methods, reason = "a shell gathers, acts and reports")]
 pub mod cmd;
 pub mod config;

@@ -8,7 +8,7 @@ use crate::cmd::failure::Failure;
 use crate::config::{Config, ImageRequest};
 use crate::edits::{ContainerEdits, Places, edits};
 use crate::exit::Exit;
-use crate::finding::{Code, Finding};
+use crate::finding::{Code, Finding, Severity, quoted_list};
 use crate::inventory::Inventory;
 use crate::plan::{Plan, Verdict, plan};
 use crate::provenance::EngineFacts;
@@ -16,7 +16,7 @@ use crate::report;
 use crate::request::DeviceRequest;
 use crate::situation::{Injection, Situation, from_spec};
 use crate::spec::Spec;
-use crate::sys::{audit, host, inventory, provenance};
+use crate::sys::{self, audit, host, inventory, provenance};
 
 /// A container at one of our doors.
 #[derive(Debug)]
@@ -81,6 +81,20 @@ pub fn decide(container: &Container<'_>, config: &Config) -> Result<Decision, Fa
     if injected_by_us && !control_nodes.iter().any(|node| node.path == "/dev/nvidiactl") {
         return Err(no_control_node(config));
     }
+    let cdi = if injected_by_us {
+        sys::cdi::edits(&config.cdi_spec_dirs, &inventory, decided.kept()).map_err(|error| {
+            let hint = error.hint();
+            Failure::new(Exit::Configuration, error).hint(hint)
+        })?
+    } else {
+        None
+    };
+    if let Some(cdi) = cdi.as_ref().filter(|cdi| !cdi.missing.is_empty()) {
+        let message =
+            format!("{} does not know {}", quoted_list(&cdi.files), inventory.host_names(&cdi.missing));
+        let hint = "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml";
+        decided.findings.push(Finding::new(Code::CdiOutOfDate, Severity::Warning, message, hint));
+    }
     let hook = hook_path()?;
     let root = container.bundle.join(spec.root_path().unwrap_or("rootfs"));
     let places = Places {
@@ -89,6 +103,7 @@ pub fn decide(container: &Container<'_>, config: &Config) -> Result<Decision, Fa
         dev_root: &config.dev_root,
         timeout: config.hook.timeout,
         control_nodes: &control_nodes,
+        cdi: cdi.as_ref(),
     };
     let edits = edits(&decided, &situation, &inventory, spec, &host, &places);
     if edits.hook.is_some() && root.to_str().is_none() {

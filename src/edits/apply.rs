@@ -1,9 +1,10 @@
 //! Applying edits to a `config.json` or an environment, in place.
 
 use oci_spec::runtime::{HookBuilder, LinuxDeviceBuilder, LinuxDeviceCgroupBuilder, LinuxDeviceType};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::{ContainerEdits, HOOK_ENV, HookEntry, is_gpu_path};
+use crate::cdi::{self, CdiEdits};
 use crate::device::DeviceNumber;
 use crate::node::{DeviceNode, NODE_MODE};
 use crate::spec::{is_nvidia_hook, is_our_hook};
@@ -18,6 +19,7 @@ pub fn apply(config: &mut Value, edits: &ContainerEdits) {
         });
     }
     apply_devices(config, edits);
+    apply_cdi(config, &edits.cdi);
     if !edits.withhold_mounts.is_empty() {
         let mut position = 0;
         let keep = |_: &Value| {
@@ -61,6 +63,99 @@ fn apply_devices(config: &mut Value, edits: &ContainerEdits) {
             rules.extend(edits.allow.iter().filter_map(|number| rule_value(*number)));
         });
     }
+}
+
+/// As the CDI library merges its edits: variables by name, nodes by path, mounts by destination.
+// pkg/cdi/container-edits.go, Apply.
+fn apply_cdi(config: &mut Value, cdi: &CdiEdits) {
+    if *cdi == CdiEdits::default() {
+        return;
+    }
+    // Who the nodes belong to where the specification does not say it: the container's own user.
+    let user = |key: &str| config["process"]["user"][key].as_u64().and_then(|id| u32::try_from(id).ok()).unwrap_or(0);
+    let (uid, gid) = (user("uid"), user("gid"));
+    if !cdi.env.is_empty() {
+        edit_array(object(config, "process"), "env", |env| {
+            for (name, value) in cdi.env.iter().filter_map(|entry| entry.split_once('=')) {
+                set_env(env, name, value);
+            }
+        });
+    }
+    if !cdi.nodes.is_empty() {
+        edit_array(object(config, "linux"), "devices", |devices| {
+            devices.retain(|device| !cdi.nodes.iter().any(|node| device["path"] == node.path.as_str()));
+            devices.extend(cdi.nodes.iter().map(|node| cdi_node(node, uid, gid)));
+        });
+        edit_array(object(object(config, "linux"), "resources"), "devices", |rules| {
+            let new = cdi.nodes.iter().filter_map(cdi_rule);
+            let new: Vec<Value> = new.filter(|rule| !rules.contains(rule)).collect();
+            rules.extend(new);
+        });
+    }
+    if !cdi.mounts.is_empty() {
+        edit_array(config, "mounts", |mounts| cdi.mounts.iter().for_each(|mount| add_mount(mounts, mount)));
+    }
+    for hook in &cdi.hooks {
+        let mut entry = json!({"path": hook.path});
+        // Never without an environment, see `HOOK_ENV`.
+        let env = if hook.env.is_empty() { vec![HOOK_ENV.to_owned()] } else { hook.env.clone() };
+        entry["args"] = hook.args.clone().into();
+        entry["env"] = env.into();
+        if let Some(timeout) = hook.timeout {
+            entry["timeout"] = timeout.into();
+        }
+        edit_array(object(config, "hooks"), &hook.hook_name, |stage| {
+            if !stage.contains(&entry) {
+                stage.push(entry);
+            }
+        });
+    }
+    if !cdi.gids.is_empty() {
+        edit_array(object(object(config, "process"), "user"), "additionalGids", |gids| {
+            let new: Vec<Value> = cdi.gids.iter().map(|gid| (*gid).into()).filter(|gid| !gids.contains(gid)).collect();
+            gids.extend(new);
+        });
+    }
+}
+
+fn cdi_node(node: &cdi::Node, uid: u32, gid: u32) -> Value {
+    let kind = if node.kind == "u" { "c" } else { &node.kind };
+    json!({
+        "path": node.path, "type": kind, "major": node.major, "minor": node.minor,
+        "fileMode": node.file_mode.unwrap_or(NODE_MODE),
+        "uid": node.uid.unwrap_or(uid), "gid": node.gid.unwrap_or(gid),
+    })
+}
+
+fn cdi_rule(node: &cdi::Node) -> Option<Value> {
+    let kind = match node.kind.as_str() {
+        "b" => "b",
+        "c" | "u" => "c",
+        _ => return None,
+    };
+    let access = if node.permissions.is_empty() { "rwm" } else { &node.permissions };
+    Some(json!({"allow": true, "type": kind, "major": node.major, "minor": node.minor, "access": access}))
+}
+
+/// In place of one with the same destination, and before those that lie below it, which it would hide.
+fn add_mount(mounts: &mut Vec<Value>, mount: &cdi::Mount) {
+    let destination = mount.container_path.as_str();
+    let mut entry = json!({"destination": destination, "source": mount.host_path});
+    if !mount.kind.is_empty() {
+        entry["type"] = mount.kind.clone().into();
+    }
+    if !mount.options.is_empty() {
+        entry["options"] = mount.options.clone().into();
+    }
+    let of = |mount: &Value| mount["destination"].as_str().unwrap_or_default().trim_end_matches('/').to_owned();
+    let destination = destination.trim_end_matches('/');
+    if let Some(there) = mounts.iter_mut().find(|there| of(there) == destination) {
+        *there = entry;
+        return;
+    }
+    let below = format!("{destination}/");
+    let position = mounts.iter().position(|there| of(there).starts_with(&below)).unwrap_or(mounts.len());
+    mounts.insert(position, entry);
 }
 
 /// The device number of a node or a rule.

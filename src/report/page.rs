@@ -55,6 +55,7 @@ fn text(code: Code) -> &'static str {
         OneMigDevice "one-mig-device",
         Withheld "withheld",
         CannotNarrow "cannot-narrow",
+        CdiOutOfDate "cdi-out-of-date",
         DeviceOrderChanged "device-order-changed",
         DeviceOrderMixed "device-order-mixed",
     }

@@ -2,6 +2,7 @@
 
 pub mod audit;
 pub mod bundle;
+pub mod cdi;
 pub mod cgroup;
 pub mod child;
 pub mod configuration;

@@ -112,7 +112,8 @@ pub fn folder(path: &Path) -> Result<(), Untrusted> {
     Ok(())
 }
 
-fn is_trusted_owner(uid: u32) -> bool {
+/// Root, or we, or who stands for root where it is not mapped.
+pub fn is_trusted_owner(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw() || (uid == OVERFLOW_UID && in_user_namespace())
 }
 

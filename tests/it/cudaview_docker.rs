@@ -11,6 +11,7 @@ mod hostile;
 mod image_request;
 mod leaks;
 mod life;
+mod native_cdi;
 mod lock;
 mod privileged;
 mod refused;

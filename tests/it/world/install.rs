@@ -137,7 +137,11 @@ fn make_nodes(folder: &Path, inventory_name: &str) {
         "{} cannot hold device nodes (nodev): run through sudo tests/run",
         folder.display()
     );
+    fs::create_dir_all(folder.join("dri")).unwrap();
     for minor in minors {
+        // 226 is the direct rendering manager's (Documentation/admin-guide/devices.txt).
+        make_node(&folder.join(format!("dri/card{minor}")), 226, minor);
+        make_node(&folder.join(format!("dri/renderD{}", 128 + minor)), 226, 128 + minor);
         // 195 is NVIDIA's registered major number (Documentation/admin-guide/devices.txt).
         make_node(&folder.join(format!("nvidia{minor}")), 195, minor);
     }
