@@ -278,7 +278,7 @@ fn files_that_cannot_be_used() {
     "#);
     std::fs::write(path, "narow = true\n").expect("written");
     insta::assert_snapshot!(shown(&["explain", "--config", path]), @r#"
-    cudaview: failed to read the configuration "FILE": line 1: unknown field `narow`, expected one of `inventory`, `dev_root`, `low_level_runtime`, `inject`, `mode`, `trace`, `audit`, `reconcile`, `grant`, `limit`, `hook`
+    cudaview: failed to read the configuration "FILE": line 1: unknown field `narow`, expected one of `inventory`, `dev_root`, `low_level_runtime`, `inject`, `cdi_spec_dirs`, `mode`, `trace`, `audit`, `reconcile`, `grant`, `limit`, `hook`
     hint: correct FILE, or remove it to use the defaults
     exit 6
     "#);
