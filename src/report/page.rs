@@ -57,6 +57,7 @@ fn text(code: Code) -> &'static str {
         CannotNarrow "cannot-narrow",
         DeviceOrderChanged "device-order-changed",
         DeviceOrderMixed "device-order-mixed",
+        UnfixableEnv "unfixable-env",
     }
 }
 

@@ -69,7 +69,7 @@ fn pages_are_found_by_a_misspelt_name_too() {
           not-a-cuda-value, malformed-value, disabled-by-override,
           image-default-yields, image-request-ignored, nothing-granted,
           unknown-device, request-unreadable, withheld, cannot-narrow,
-          one-mig-device, device-order-changed, device-order-mixed
+          one-mig-device, device-order-changed, device-order-mixed, unfixable-env
     exit 2
     "#);
     insta::assert_snapshot!(error(&["explain", "withheld", "--format", "json"]), @r#"
