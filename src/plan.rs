@@ -221,7 +221,7 @@ fn too_many_mig_devices(
         inventory.driver_version.as_deref().unwrap_or("unknown")
     );
     let first = visible.first().or(view.first()).map_or("", |device| inventory.uuid(*device));
-    let hint = format!("choose one, such as CUDA_VISIBLE_DEVICES={first}, and start one process for each");
+    let hint = format!("choose one, such as -e CUDA_VISIBLE_DEVICES={first}, and start one process for each");
     Some(Finding::new(Code::OneMigDevice, Severity::Warning, message, hint))
 }
 

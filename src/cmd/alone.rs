@@ -152,12 +152,16 @@ fn as_left(decision: &mut Decision, unfixable: Option<Finding>, refused: bool) {
     }
     decision.plan.emitted = original;
     let of_grant = &decision.plan.grant.findings;
-    decision.plan.findings.retain(|finding| of_grant.contains(finding) || holds_unchanged(finding.code, &unfixable));
+    decision
+        .plan
+        .findings
+        .retain(|finding| of_grant.contains(finding) || holds_unchanged(finding.code, unfixable.is_none()));
     decision.plan.findings.extend(unfixable);
 }
 
-/// Whether a finding of the rules is true of a container whose environment and nodes stay as they were.
-fn holds_unchanged(code: Code, unfixable: &Option<Finding>) -> bool {
+/// Whether a finding of the rules is true of a container whose environment and nodes stay as they were, and whose value
+/// shows by itself what the rules came to, or does not.
+fn holds_unchanged(code: Code, means_the_same: bool) -> bool {
     match code {
         Code::Withheld | Code::DeviceOrderChanged => false,
         Code::HostIndexOverride
@@ -166,7 +170,7 @@ fn holds_unchanged(code: Code, unfixable: &Option<Finding>) -> bool {
         | Code::OverrideExceedsGrant
         | Code::DuplicateEntries
         | Code::MalformedValue
-        | Code::ImageDefaultYields => unfixable.is_none(),
+        | Code::ImageDefaultYields => means_the_same,
         _ => true,
     }
 }

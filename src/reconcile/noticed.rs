@@ -95,7 +95,7 @@ pub(super) fn report_ambiguous(
         devices.iter().map(|device| question.inventory.uuid(*device)).collect::<Vec<_>>().join(",")
     };
     let hint = format!(
-        "CUDA_VISIBLE_DEVICES={} for {}, CUDA_VISIBLE_DEVICES={} for {}",
+        "-e CUDA_VISIBLE_DEVICES={} for {}, -e CUDA_VISIBLE_DEVICES={} for {}",
         uuids(taken),
         question.hosts(taken),
         uuids(other),

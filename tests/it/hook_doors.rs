@@ -108,7 +108,11 @@ fn alone_it_warns_or_refuses_where_the_environment_would_need_a_rewrite() {
         assert!(ran.stderr.contains(words), "{words}: {ran}");
     }
     let record = install.audit_records().pop().unwrap();
-    assert_eq!((&record["verdict"], &record["findings"][0]["severity"]), (&json!("refused"), &json!("error")), "{record}");
+    assert_eq!(
+        (&record["verdict"], &record["findings"][0]["severity"]),
+        (&json!("refused"), &json!("error")),
+        "{record}"
+    );
 }
 
 #[test]
@@ -139,7 +143,7 @@ fn alone_without_a_grant_it_does_nothing() {
 /// Edits a bundle's configuration as podman's precreate stage would have it edited.
 fn precreate(install: &Install, directory: &Path, config: &Value) -> Value {
     let mut command = Command::new(install.bin("cudaview-hook"));
-    command.args(["precreate", "(for the reason: journalctl -t cudaview)"]).current_dir(directory).env_clear();
+    command.args(["precreate", "(the reason: above, or in the audit record)"]).current_dir(directory).env_clear();
     let ran = run_with_input(&mut command, config.to_string().as_bytes()).ok();
     serde_json::from_str(&ran.stdout).unwrap()
 }
