@@ -71,6 +71,7 @@ codes! {
     OneMigDevice "one-mig-device" "several devices are chosen, and with this driver a process sees one MIG device only",
     DeviceOrderChanged "device-order-changed" "with CUDA_DEVICE_ORDER=PCI_BUS_ID cuda:0 may be another card than before",
     DeviceOrderMixed "device-order-mixed" "models differ and CUDA_DEVICE_ORDER is not PCI_BUS_ID, so nobody can say what an integer means",
+    UnfixableEnv "unfixable-env" "CUDA_VISIBLE_DEVICES would have to be rewritten, and a createRuntime hook alone cannot do that",
 }
 
 /// One thing that was noticed.

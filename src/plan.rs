@@ -11,6 +11,7 @@ use crate::provenance::Provenance;
 use crate::reconcile::{Basis, Emission, Question, Reconciliation, View, reconcile};
 use crate::record::{Decided, Record, Variables, devices};
 use crate::situation::{Injection, Situation, without_cudaview};
+use crate::spelling;
 
 /// The outcome in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -80,6 +81,7 @@ impl Plan {
                 emitted: self.emitted.clone(),
                 granted: &self.grant.devices,
                 explicit: self.grant.explicit,
+                asked: situation.way(&self.grant.requests),
                 kept: self.kept(),
                 openable: self.openable(),
             },
@@ -107,6 +109,7 @@ pub fn plan(inventory: &Inventory, situation: &Situation, config: &Config) -> Pl
         granted: &grant.devices,
         explicit: grant.explicit,
         broad: grant.broad,
+        asked: situation.way(&grant.requests),
         value: situation.original.visible_devices.as_deref(),
         provenance: situation.provenance,
         order: situation.original.device_order.as_deref(),
@@ -164,6 +167,9 @@ fn asks_injector(situation: &Situation, variables: &Variables) -> bool {
     variables.nvidia_visible_devices.as_ref().map_or(situation.unset_is_all, asks)
 }
 
+/// The longest list of GPUs that a hint writes out.
+const MOST_HINTED: usize = 8;
+
 fn nothing_granted(situation: &Situation) -> Option<Finding> {
     let text = situation.original.visible_devices.as_deref()?;
     let hides = cuda::Value::parse(text).meaning == cuda::Meaning::Hidden;
@@ -171,11 +177,14 @@ fn nothing_granted(situation: &Situation) -> Option<Finding> {
         return None;
     }
     let message = format!("CUDA_VISIBLE_DEVICES={} is set, but the container was given no GPU", quoted(text));
-    let names = text.trim().trim_matches(['"', '\'']);
-    let hint = if names.len() <= 40 && names.bytes().all(|b| b.is_ascii_digit() || b == b',') {
-        format!("--gpus '\"device={names}\"' gives it host GPU {names}; --gpus all gives it every GPU")
-    } else {
-        "--gpus all".to_owned()
+    let hint = match spelling::numbers(text.trim().trim_matches(['"', '\''])) {
+        Some(numbers) if numbers.len() <= MOST_HINTED => format!(
+            "{} gives it {}; {} gives it every GPU",
+            spelling::flags(situation.asked, &numbers),
+            spelling::host_gpus(&numbers),
+            spelling::all(situation.asked)
+        ),
+        _ => spelling::all(situation.asked).to_owned(),
     };
     Some(Finding::new(Code::NothingGranted, Severity::Warning, message, hint))
 }
@@ -212,7 +221,7 @@ fn too_many_mig_devices(
         inventory.driver_version.as_deref().unwrap_or("unknown")
     );
     let first = visible.first().or(view.first()).map_or("", |device| inventory.uuid(*device));
-    let hint = format!("choose one, such as CUDA_VISIBLE_DEVICES={first}, and start one process for each");
+    let hint = format!("choose one, such as -e CUDA_VISIBLE_DEVICES={first}, and start one process for each");
     Some(Finding::new(Code::OneMigDevice, Severity::Warning, message, hint))
 }
 
@@ -334,6 +343,7 @@ pub fn plan_exec(record: &Record, inventory: &Inventory, current: &Variables, co
             granted: &kept,
             explicit: true,
             broad: false,
+            asked: record.asked,
             value: current.visible_devices.as_deref(),
             provenance: Provenance::Exec,
             order: out.emitted.device_order.as_deref(),

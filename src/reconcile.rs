@@ -15,6 +15,7 @@ use crate::cuda::{DeviceOrder, Meaning, Value};
 use crate::finding::{Code, Finding, Severity, quoted};
 use crate::inventory::{Device, Inventory};
 use crate::provenance::Provenance;
+use crate::request::Source;
 
 /// What reconciliation looks at.
 #[derive(Clone, Debug)]
@@ -27,6 +28,8 @@ pub struct Question<'a> {
     pub explicit: bool,
     /// The choice named no particular GPU.
     pub broad: bool,
+    /// In which way the choice was made, for hints.
+    pub asked: Option<Source>,
     /// `CUDA_VISIBLE_DEVICES`; `None` is unset.
     pub value: Option<&'a str>,
     /// Who set it.

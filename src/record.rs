@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::inventory::{Device, Gpu, Inventory, SCHEMA_VERSION};
 use crate::provenance::Provenance;
+use crate::request::Source;
 
 /// The version of the record that this program writes; it reads no other.
 const VERSION: u32 = 1;
@@ -106,6 +107,9 @@ pub struct Record {
     pub granted: Vec<String>,
     /// An operator chose the grant.
     pub explicit: bool,
+    /// In which way the grant was asked for, for hints; absent where that is `--gpus`, or not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<Source>,
     /// UUIDs of the devices that stayed, in PCI order; absent where all that was granted stayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     kept: Option<Vec<String>>,
@@ -132,6 +136,7 @@ impl Record {
             emitted: decided.emitted.map(|value| (!is_long(&value)).then_some(value)),
             granted: uuids(decided.granted),
             explicit: decided.explicit,
+            asked: decided.asked.filter(|source| *source != Source::Gpus),
             kept: (decided.kept != decided.granted).then(|| uuids(decided.kept)),
             openable: (decided.openable != decided.kept).then(|| uuids(decided.openable)),
             driver_version: inventory.driver_version.clone(),
@@ -188,6 +193,8 @@ pub struct Decided<'a> {
     pub granted: &'a [Device],
     /// An operator chose `G`.
     pub explicit: bool,
+    /// In which way `G` was asked for.
+    pub asked: Option<Source>,
     /// `K`.
     pub kept: &'a [Device],
     /// `O`.
@@ -220,6 +227,7 @@ mod tests {
             emitted: variables.clone(),
             granted: &[],
             explicit: true,
+            asked: None,
             kept: &[],
             openable: &[],
         };

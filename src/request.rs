@@ -1,10 +1,13 @@
 //! What the engine was asked for: `--gpus`, CDI names, device nodes, `NVIDIA_VISIBLE_DEVICES`.
 
+use serde::{Deserialize, Serialize};
+
 use crate::device::{Minor, PciBusId};
 use crate::inventory::{Device, Inventory};
 
 /// Who made a selection, from the strongest proof to the weakest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Source {
     /// `docker run --gpus`, from the engine's own record of it.
     Gpus,

@@ -62,6 +62,8 @@ pub struct Situation {
     pub unset_is_all: bool,
     /// An earlier door has decided for this container, and nothing has changed since.
     pub decided_before: bool,
+    /// In which way GPUs are asked for where no request of this container says so: an earlier door's, or podman's.
+    pub asked: Option<Source>,
 }
 
 impl Situation {
@@ -85,6 +87,15 @@ impl Situation {
             runtime_injects: false,
             unset_is_all: false,
             decided_before: false,
+            asked: None,
+        }
+    }
+
+    /// In which way this container's GPUs are asked for, of these requests: for hints alone.
+    pub fn way(&self, requests: &[DeviceRequest]) -> Option<Source> {
+        match requests.first().map(|request| request.source) {
+            Some(typed @ (Source::Gpus | Source::Cdi | Source::Nodes | Source::User)) => Some(typed),
+            _ => self.asked,
         }
     }
 }
@@ -114,6 +125,7 @@ pub fn from_spec(
     let nodes = gpu_nodes(spec, host);
     let engine_injected = !nodes.is_empty() && !spec.rules().into_iter().any(Rule::allows_everything);
     let mut out = Situation { original: current.clone(), current, ..Situation::blank() };
+    out.asked = (facts.engine == Engine::Podman).then_some(Source::Cdi);
     out.injection = injection(spec, host, config, engine_injected);
     // Neither Docker nor podman makes one, and up to podman 4 an image may say that it is one.
     out.sandbox = spec.is_sandbox() && !matches!(facts.engine, Engine::Docker | Engine::Podman);
@@ -173,6 +185,7 @@ fn resume(record: &Record, inventory: &Inventory, nodes: &[Minor], out: &mut Sit
     out.original = record.original.clone();
     out.provenance = record.provenance;
     out.decided_before = true;
+    out.asked = record.asked;
 }
 
 fn injection(spec: Spec<'_>, host: &HostFacts, config: &Config, engine_injected: bool) -> Injection {

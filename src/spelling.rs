@@ -1,5 +1,6 @@
 //! What a misspelt word or list was meant to be: for hints only, nothing is ever decided by it.
 
+use crate::inventory::list;
 use crate::request::Source;
 
 /// The longest list that a range is written out as.
@@ -39,6 +40,30 @@ pub fn flags<T: std::fmt::Display>(source: Option<Source>, names: &[T]) -> Strin
         // Docker must get the double quotes.
         (_, several) => format!("--gpus '\"device={}\"'", several.join(",")),
     }
+}
+
+/// The flag of this source, without a value.
+pub fn flag(source: Option<Source>) -> &'static str {
+    match source {
+        Some(Source::Cdi | Source::Nodes) => "--device",
+        Some(Source::User) => "-e NVIDIA_VISIBLE_DEVICES",
+        _ => "--gpus",
+    }
+}
+
+/// The flag that asks for every GPU in the way of this source.
+pub fn all(source: Option<Source>) -> &'static str {
+    match source {
+        Some(Source::Cdi | Source::Nodes) => "--device nvidia.com/gpu=all",
+        Some(Source::User) => "-e NVIDIA_VISIBLE_DEVICES=all",
+        _ => "--gpus all",
+    }
+}
+
+/// `host GPU 5`, `host GPUs 5 and 6`.
+pub fn host_gpus(indices: &[u32]) -> String {
+    let word = if indices.len() == 1 { "host GPU" } else { "host GPUs" };
+    format!("{word} {}", list(&indices.iter().map(ToString::to_string).collect::<Vec<_>>()))
 }
 
 /// The name that is nearest to a misspelt one, if one is near.

@@ -13,7 +13,8 @@ use crate::cmd::hook::Arguments;
 use crate::config::{Config, Mode, OnUnfixableEnv};
 use crate::cuda;
 use crate::exit::Exit;
-use crate::finding::quoted;
+use crate::finding::{Code, Finding, Severity, quoted};
+use crate::inventory::Device;
 use crate::node::DeviceNode;
 use crate::plan::Verdict;
 use crate::request::{DeviceRequest, Source, parse_gpus};
@@ -64,10 +65,11 @@ pub fn run(arguments: &Arguments, state: &State, deadline: Instant) -> Result<Op
         return refusal.map_or(Ok(None), Err);
     }
     let nodes = nodes(&decision, &config);
+    let unfixable = unfixable(&decision, &config);
     let outcome = within_limit(&decision)
-        .and_then(|()| unfixable(&decision, &config))
+        .and_then(|()| answer(unfixable.as_ref()))
         .and_then(|warning| allow(state, spec, &nodes).map(|()| warning));
-    as_left(&mut decision, outcome.is_err());
+    as_left(&mut decision, unfixable, outcome.is_err());
     decision.audit(&container, &config, "enforce");
     let warning = outcome?;
     let root = root(state, spec, &bundle);
@@ -117,36 +119,45 @@ fn within_limit(decision: &Decision) -> Result<(), Failure> {
     Err(Failure::text_only(Exit::Refused, text).hint(OTHER_DOORS))
 }
 
-/// What the environment should say and does not: a warning, or by policy a refusal.
-fn unfixable(decision: &Decision, config: &Config) -> Result<Option<String>, Failure> {
+/// What the environment should say and does not: a warning, or by policy an error.
+fn unfixable(decision: &Decision, config: &Config) -> Option<Finding> {
     let original = &decision.situation.original;
-    let Some(value) = original.visible_devices.as_deref() else { return Ok(None) };
+    let value = original.visible_devices.as_deref()?;
     let (inventory, granted) = (&decision.inventory, &decision.plan.grant.devices);
     let shown = cuda::predict(inventory, granted, Some(value), original.device_order.as_deref());
     if shown.visible == decision.plan.visible {
-        return Ok(None);
+        return None;
     }
-    let hosts = |devices: &[crate::inventory::Device]| match devices {
+    let hosts = |devices: &[Device]| match devices {
         [] => "no GPU".to_owned(),
-        devices => {
-            let labels: Vec<String> = devices.iter().map(|device| inventory.host_label(*device)).collect();
-            format!("host GPU {}", labels.join(","))
-        }
+        devices => inventory.host_names(devices),
     };
-    let text = format!(
+    let message = format!(
         "CUDA_VISIBLE_DEVICES={} cannot be rewritten by a createRuntime hook: the program will see {}, not {}",
         quoted(value),
         hosts(&shown.visible),
         hosts(&decision.plan.visible)
     );
-    match config.hook.on_unfixable_env {
-        OnUnfixableEnv::Refuse => Err(Failure::text_only(Exit::Refused, format!("refused, {text}")).hint(OTHER_DOORS)),
-        OnUnfixableEnv::Warn => Ok(Some(format!("warning: {text}\n  hint: {OTHER_DOORS}"))),
+    let severity = match config.hook.on_unfixable_env {
+        OnUnfixableEnv::Refuse => Severity::Error,
+        OnUnfixableEnv::Warn => Severity::Warning,
+    };
+    Some(Finding::new(Code::UnfixableEnv, severity, message, OTHER_DOORS))
+}
+
+/// The same for whoever reads the hook's standard error: a runtime shows that of a hook that fails, and no other's.
+fn answer(finding: Option<&Finding>) -> Result<Option<String>, Failure> {
+    match finding {
+        None => Ok(None),
+        Some(Finding { severity: Severity::Error, message, hint, .. }) => {
+            Err(Failure::text_only(Exit::Refused, format!("refused, {message}")).hint(hint.as_str()))
+        }
+        Some(Finding { message, hint, .. }) => Ok(Some(format!("warning: {message}\n  hint: {hint}"))),
     }
 }
 
 /// The plan as this door leaves the container: nothing is rewritten and nothing narrowed away.
-fn as_left(decision: &mut Decision, refused: bool) {
+fn as_left(decision: &mut Decision, unfixable: Option<Finding>, refused: bool) {
     let original = decision.situation.original.clone();
     let granted = decision.plan.grant.devices.clone();
     let (value, order) = (original.visible_devices.as_deref(), original.device_order.as_deref());
@@ -156,6 +167,28 @@ fn as_left(decision: &mut Decision, refused: bool) {
         decided.kept = granted;
     }
     decision.plan.emitted = original;
+    let of_grant = &decision.plan.grant.findings;
+    decision
+        .plan
+        .findings
+        .retain(|finding| of_grant.contains(finding) || holds_unchanged(finding.code, unfixable.is_none()));
+    decision.plan.findings.extend(unfixable);
+}
+
+/// Whether a finding of the rules is true of a container whose environment and nodes stay as they were, and whose value
+/// shows by itself what the rules came to, or does not.
+fn holds_unchanged(code: Code, means_the_same: bool) -> bool {
+    match code {
+        Code::Withheld | Code::DeviceOrderChanged => false,
+        Code::HostIndexOverride
+        | Code::AmbiguousIndex
+        | Code::OverrideMatchesNothing
+        | Code::OverrideExceedsGrant
+        | Code::DuplicateEntries
+        | Code::MalformedValue
+        | Code::ImageDefaultYields => means_the_same,
+        _ => true,
+    }
 }
 
 /// Everything that was granted: without a rewritten environment nothing may be narrowed away.

@@ -23,6 +23,10 @@ use crate::spelling;
 use crate::sys::{configuration, inventory};
 use crate::whatif::WhatIf;
 
+/// What to type in place of a bare `explain`.
+const ABOUT: &str = "--container NAME for one that exists, or the flags of docker run for one that does not yet; \
+                     cudaview explain --help has examples";
+
 /// The largest `config.json` that is read.
 const BUNDLE_LIMIT: u64 = 16 << 20;
 
@@ -54,6 +58,10 @@ pub(super) fn run(arguments: &ExplainArgs) -> Result<(), Failure> {
         Some(file) => configuration::load_file(file)?,
         None => configuration::load()?,
     };
+    // By the policy a container may have GPUs without a flag; without both there is nothing to explain.
+    if !about_container && arguments.config.is_none() && !config.grant.grants_unasked() {
+        return Err(Failure::usage("explain was not told about which container", ABOUT));
+    }
     if let Some(name) = &arguments.container {
         return container::run(name, arguments, &config);
     }

@@ -12,7 +12,7 @@ use crate::cmd::{alone, precreate};
 use crate::exit::Exit;
 use crate::node::DeviceNode;
 use crate::sys::state::{self, State};
-use crate::sys::{hygiene, rootfs};
+use crate::sys::{hygiene, report, rootfs};
 
 /// All of the hook's work, in a healthy system a few milliseconds.
 const TIME_LIMIT: Duration = Duration::from_secs(10);
@@ -25,12 +25,15 @@ const HELP: &str = "\
 cudaview-hook: the OCI hook of cudaview
 
 usage: cudaview-hook createRuntime [--gpus=SPEC] [--dev-root=DIR]
-       cudaview-hook createRuntime --root=DIR --node=PATH=MAJOR:MINOR… [--dev-root=DIR] [--record=JSON]
+       cudaview-hook createRuntime --root=DIR --node=PATH=MAJOR:MINOR…
+                                   [--dev-root=DIR] [--record=JSON]
        cudaview-hook precreate
        cudaview-hook --version | --help
 
-createRuntime reads the container's state from standard input; the second form is what cudaview-runtime injects.
-precreate (podman) reads the container's config from standard input and writes the edited one to standard output.
+createRuntime reads the container's state from standard input.
+The second form is what cudaview-runtime injects.
+precreate (podman) reads the container's config from standard input and writes
+the edited one to standard output.
 ";
 
 /// Arguments of the `createRuntime` stage.
@@ -164,7 +167,10 @@ fn precreate(options: &[OsString], directory: Option<&Path>, deadline: Instant) 
     if let Some(unknown) = options.iter().find(|option| !option.as_encoded_bytes().starts_with(b"(")) {
         return Err(Failure::usage(format!("unknown argument {:?}", unknown.to_string_lossy())));
     }
-    let config = precreate::run(directory, deadline.min(Instant::now() + STATE_TIME_LIMIT))?;
+    let config = precreate::run(directory, deadline.min(Instant::now() + STATE_TIME_LIMIT)).inspect_err(|failure| {
+        // podman throws our standard error away; its own reaches the person who typed the command.
+        report::to_parent(&format!("cudaview: {}", failure.text()));
+    })?;
     write_all(rustix::stdio::stdout(), &config);
     Ok(())
 }

@@ -7,11 +7,11 @@ use anyhow::Context;
 
 use crate::cmd::door::{Container, decide};
 use crate::cmd::failure::Failure;
-use crate::config::Mode;
+use crate::config::{Config, Mode};
 use crate::edits::apply;
 use crate::exit::Exit;
 use crate::spec::{Spec, has_gpu_sign};
-use crate::sys::{configuration, report, state};
+use crate::sys::{audit, configuration, state};
 use crate::unambiguous;
 
 /// What shall be printed: one JSON document. `directory` is where podman started us, in newer versions the bundle.
@@ -47,12 +47,21 @@ pub fn run(directory: Option<&Path>, deadline: Instant) -> Result<Vec<u8>, Failu
     }
     decision.audit(&container, &config, "enforce");
     if let Some(refusal) = decision.refusal() {
-        // podman throws our standard error away; its own reaches the person who typed the command.
-        report::to_parent(&format!("cudaview: {}", refusal.text()));
-        return Err(refusal);
+        return Err(recorded(&refusal, &config));
     }
     apply(&mut value, &decision.edits);
     Ok(value.to_string().into_bytes())
+}
+
+/// The refusal with the place of its record: whoever reads podman's log alone looks there.
+fn recorded(refusal: &Failure, config: &Config) -> Failure {
+    let text = refusal.text();
+    match text.strip_suffix(')') {
+        Some(start) if config.audit != "off" => {
+            Failure::text_only(refusal.exit, format!("{start}; recorded in {})", audit::place(&config.audit)))
+        }
+        _ => Failure::text_only(refusal.exit, text),
+    }
 }
 
 /// podman's id: the last part of `cgroupsPath` (`…/libpod-ID`), else the folder above the bundle; none where podman 4

@@ -98,12 +98,16 @@ fn decide_mig_index(question: &Question<'_>, written: Written<'_>, findings: &mu
             prediction.visible.len(),
             prediction.notes.join("; ")
         );
-        let hint = format!("CUDA_VISIBLE_DEVICES={}", question.inventory.uuid(prediction.visible[0]));
+        let hint = format!("-e CUDA_VISIBLE_DEVICES={}", question.inventory.uuid(prediction.visible[0]));
         findings.push(Finding::new(Code::OverrideExceedsGrant, Severity::Warning, message, hint));
     }
     let other = read_list(question, entries, Reading::Host);
-    if !other.devices.is_empty() && other.lost.is_empty() && other.devices != prediction.visible {
-        report_ambiguous(question, text, &prediction.visible, &other.devices, findings);
+    // What typing those devices would show: with older drivers one MIG device, however many are named.
+    let names: Vec<&str> = other.devices.iter().map(|device| question.inventory.uuid(*device)).collect();
+    let other_view =
+        cuda::predict(question.inventory, question.granted, Some(&names.join(",")), question.order).visible;
+    if !other_view.is_empty() && other.lost.is_empty() && other_view != prediction.visible {
+        report_ambiguous(question, text, &prediction.visible, &other_view, findings);
     }
     let devices = prediction.visible;
     let taken = Kept { devices, used: entries.to_vec(), repeats: Vec::new(), lost: Vec::new() };
@@ -117,7 +121,7 @@ fn no_match(question: &Question<'_>, text: &str, findings: &mut Vec<Finding>) ->
     let uuids: Vec<&str> = question.granted.iter().map(|d| question.inventory.uuid(*d)).collect();
     let has_mig = question.granted.iter().any(|device| device.mig.is_some());
     let hint = if has_mig {
-        format!("CUDA_VISIBLE_DEVICES={} (one of: {})", uuids[0], uuids.join(" "))
+        format!("-e CUDA_VISIBLE_DEVICES={} (one of: {})", uuids[0], uuids.join(" "))
     } else {
         "leave CUDA_VISIBLE_DEVICES out, or count from 0 among the granted GPUs".to_owned()
     };

@@ -18,7 +18,7 @@ pub(super) fn report_withheld(
     if !gone.is_empty() {
         let were = if gone.len() == 1 { "was granted and is" } else { "were granted and are" };
         let message = format!("{} {were} left out by the value", question.hosts(&gone));
-        let hint = "to keep what was left out, narrow = false in config.toml";
+        let hint = "to keep what was left out, set narrow = false under [reconcile] in /etc/cudaview/config.toml";
         findings.push(Finding::new(Code::Withheld, Severity::Info, message, hint));
     }
     let more: Vec<Device> = openable.iter().copied().filter(|device| !kept.contains(device)).collect();
@@ -57,7 +57,14 @@ pub(super) fn report_list(
     if !taken.lost.is_empty() {
         let lost = quoted_list(&taken.lost);
         let message = format!("CUDA_VISIBLE_DEVICES={} names more than was granted; left out: {lost}", quoted(text));
-        let hint = "grant more with --gpus, or leave those entries out";
+        let has_all = question.granted.len() == question.inventory.all_devices().len();
+        let hint = match question.asked {
+            _ if question.provenance == Provenance::Exec => {
+                "leave those entries out: a process that exec adds gets GPUs of its container only".to_owned()
+            }
+            _ if has_all => "leave those entries out: every GPU of this host is granted".to_owned(),
+            source => format!("grant more with {}, or leave those entries out", spelling::flag(source)),
+        };
         findings.push(Finding::new(Code::OverrideExceedsGrant, Severity::Warning, message, hint));
     }
     if !taken.repeats.is_empty() {
@@ -88,7 +95,7 @@ pub(super) fn report_ambiguous(
         devices.iter().map(|device| question.inventory.uuid(*device)).collect::<Vec<_>>().join(",")
     };
     let hint = format!(
-        "CUDA_VISIBLE_DEVICES={} for {}, CUDA_VISIBLE_DEVICES={} for {}",
+        "-e CUDA_VISIBLE_DEVICES={} for {}, -e CUDA_VISIBLE_DEVICES={} for {}",
         uuids(taken),
         question.hosts(taken),
         uuids(other),
@@ -152,7 +159,10 @@ pub(super) fn report_image_default(question: &Question<'_>, text: &str, value: &
         [only] => {
             format!("image maintainers: delete the ENV; {} is granted either way", question.hosts(&[*only]))
         }
-        [first, ..] => format!("to keep to one GPU, type --gpus device={}", question.inventory.host_label(*first)),
+        [first, ..] => {
+            let flags = spelling::flags(question.asked, &[question.inventory.host_label(*first)]);
+            format!("to keep to one GPU, type {flags}")
+        }
         [] => String::new(),
     };
     findings.push(Finding::new(Code::ImageDefaultYields, severity, message, hint));

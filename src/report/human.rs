@@ -262,7 +262,8 @@ fn exec_section(subject: &Subject<'_>, exec: &ExecPlan, style: Style) -> String 
     }
     if exec.verdict == Verdict::Refused {
         let has = |index: u32| inventory.position_of_index(index).is_some();
-        let (fact, hints) = refusal::exec_advice(value.unwrap_or_default(), inventory, plan.kept(), has);
+        let source = subject.situation.way(&plan.grant.requests);
+        let (fact, hints) = refusal::exec_advice(value.unwrap_or_default(), inventory, plan.kept(), source, has);
         out.extend(style.wrap(2, &fact).iter().map(|line| format!("  {line}\n")));
         for finding in &exec.findings {
             out.push_str(&format!("  {}", hints::heading(finding, style)));

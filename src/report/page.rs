@@ -58,6 +58,7 @@ fn text(code: Code) -> &'static str {
         CdiOutOfDate "cdi-out-of-date",
         DeviceOrderChanged "device-order-changed",
         DeviceOrderMixed "device-order-mixed",
+        UnfixableEnv "unfixable-env",
     }
 }
 

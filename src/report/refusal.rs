@@ -12,6 +12,7 @@ use crate::plan::{ExecPlan, Plan};
 use crate::record::{Record, devices};
 use crate::request::{Selection, Source};
 use crate::situation::Situation;
+use crate::spelling;
 
 /// The most lines that a refusal may have.
 const MOST_LINES: usize = 6;
@@ -52,7 +53,7 @@ pub fn exec_refusal(plan: &ExecPlan, record: &Record, inventory: &Inventory) -> 
     let kept = devices(inventory, record.kept());
     let first =
         format!("cudaview: refused, CUDA_VISIBLE_DEVICES={} names none of this container's GPUs", quoted(value));
-    let (fact, hints) = exec_advice(value, inventory, &kept, |_| true);
+    let (fact, hints) = exec_advice(value, inventory, &kept, record.asked, |_| true);
     let mut lines = vec![first, format!("  {fact}")];
     lines.extend(hints.iter().map(|hint| format!("  hint: {hint}")));
     finish(lines, Code::OverrideMatchesNothing)
@@ -63,6 +64,7 @@ pub(super) fn exec_advice(
     value: &str,
     inventory: &Inventory,
     kept: &[Device],
+    source: Option<Source>,
     has: impl Fn(u32) -> bool,
 ) -> (String, Vec<String>) {
     if kept.iter().any(|device| device.mig.is_some()) {
@@ -79,16 +81,10 @@ pub(super) fn exec_advice(
     let mut hints = vec![flags.join(" or ")];
     let wanted = indices(value).unwrap_or_default();
     if !wanted.is_empty() && wanted.iter().all(|index| has(*index)) {
-        let flags = crate::spelling::flags(Some(Source::Gpus), &wanted);
-        hints.push(format!("for {}, start a container with {flags}", host_gpus(&wanted)));
+        let flags = spelling::flags(source, &wanted);
+        hints.push(format!("for {}, start a container with {flags}", spelling::host_gpus(&wanted)));
     }
     (format!("inside, {}", numbers_inside(&numbered)), hints)
-}
-
-/// `host GPU 5`, `host GPUs 5 and 6`.
-fn host_gpus(indices: &[u32]) -> String {
-    let word = if indices.len() == 1 { "host GPU" } else { "host GPUs" };
-    format!("{word} {}", list(&indices.iter().map(ToString::to_string).collect::<Vec<_>>()))
 }
 
 /// `number 0 is host GPU 1 and number 1 is host GPU 3`, or by lists where there are more.
@@ -171,7 +167,7 @@ pub(super) fn hints(subject: &Subject<'_>) -> Vec<String> {
     let value = situation.original.visible_devices.as_deref().unwrap_or_default();
     let mut out = Vec::new();
     if let Some(wanted) = meant(inventory, value) {
-        let hosts = host_gpus(&wanted.iter().map(|gpu| inventory.gpus[*gpu].index.0).collect::<Vec<_>>());
+        let hosts = spelling::host_gpus(&wanted.iter().map(|gpu| inventory.gpus[*gpu].index.0).collect::<Vec<_>>());
         out.push(format!("for {hosts}, {} and no CUDA_VISIBLE_DEVICES", flags_for(subject, &wanted)));
     }
     let hosts = inventory.host_names(granted);

@@ -6,9 +6,10 @@ use crate::cuda::{EntryKind, Meaning, Value};
 use crate::finding::{Code, quoted, quoted_list};
 use crate::inventory::{Device, list};
 use crate::plan::Verdict;
-use crate::provenance::Provenance;
+use crate::provenance::{Engine, Provenance};
 use crate::reconcile::{Basis, Reading, View};
 use crate::request::{DeviceRequest, Selection, Source};
+use crate::spelling;
 
 /// A label and the paragraphs beside it.
 type Row = (String, Vec<String>);
@@ -41,7 +42,7 @@ fn granted(subject: &Subject<'_>, request: &DeviceRequest) -> Row {
     let inventory = subject.inventory;
     let label = match request.source {
         Source::Policy => "config.toml [grant] base".to_owned(),
-        _ if subject.situation.decided_before => "decided at create".to_owned(),
+        _ if subject.situation.decided_before => decided_at_create(subject),
         _ => typed(subject, request),
     };
     let resolved = request.selection.resolve(inventory);
@@ -65,6 +66,30 @@ fn granted(subject: &Subject<'_>, request: &DeviceRequest) -> Row {
         };
     }
     (label, vec![text])
+}
+
+/// What was typed for an earlier door, where its record says in which way: podman's CDI names, as one would type them.
+fn decided_at_create(subject: &Subject<'_>) -> String {
+    let is_podman = subject.container.is_some_and(|container| container.engine == Engine::Podman);
+    match subject.situation.asked {
+        Some(Source::Cdi | Source::Nodes) if is_podman => {
+            let devices = subject.plan.grant.devices.iter();
+            let labels: Vec<String> = devices.map(|device| subject.inventory.host_label(*device)).collect();
+            spelling::flags(Some(Source::Cdi), &labels)
+        }
+        _ => "decided at create".to_owned(),
+    }
+}
+
+/// What became of an image's value that was typed anew.
+fn replaced_by_flag(subject: &Subject<'_>) -> &'static str {
+    let asked = subject.situation.way(&subject.plan.grant.requests);
+    match subject.container.map(|container| container.engine) {
+        Some(Engine::Podman) => "replaced by -e, as always in podman",
+        None if matches!(asked, Some(Source::Cdi | Source::Nodes)) => "replaced by -e, as always",
+        Some(Engine::Containerd) => "replaced by -e",
+        _ => "replaced by -e, as always in Docker",
+    }
 }
 
 /// Whether `[limit]` took something away.
@@ -107,7 +132,7 @@ fn asked_by_variable(subject: &Subject<'_>) -> Option<Row> {
         let image = subject.image.nvidia_visible_devices.as_deref();
         let replaced = image.filter(|_| winner.is_some_and(|request| request.source == Source::User))?;
         let label = format!("image NVIDIA_VISIBLE_DEVICES={}", quoted(replaced));
-        return Some((label, vec!["replaced by -e, as always in Docker".to_owned()]));
+        return Some((label, vec![replaced_by_flag(subject).to_owned()]));
     }
     let asks_for_none = |value: &str| matches!(value, "" | "none" | "void");
     let value = subject.situation.visible_devices_request.as_deref()?;
@@ -136,7 +161,7 @@ fn asked_by_variable(subject: &Subject<'_>) -> Option<Row> {
 fn replaced(subject: &Subject<'_>) -> Option<Row> {
     let image = subject.image.visible_devices.as_deref()?;
     let text = match (subject.situation.provenance, &subject.situation.original.visible_devices) {
-        (Provenance::User, _) => "replaced by -e, as always in Docker",
+        (Provenance::User, _) => replaced_by_flag(subject),
         (_, None) => "removed by -e CUDA_VISIBLE_DEVICES",
         _ => return None,
     };

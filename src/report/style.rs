@@ -62,13 +62,13 @@ impl Style {
     pub(crate) fn wrap(self, indent: usize, text: &str) -> Vec<String> {
         let room = self.width.saturating_sub(indent + 1).max(LEAST);
         let mut lines: Vec<String> = Vec::new();
-        for word in text.split(' ') {
+        for word in words(text) {
             match lines.last_mut() {
                 Some(line) if line.chars().count() + 1 + word.chars().count() <= room => {
                     line.push(' ');
-                    line.push_str(word);
+                    line.push_str(&word);
                 }
-                _ => lines.push(word.to_owned()),
+                _ => lines.push(word),
             }
         }
         lines
@@ -109,6 +109,18 @@ impl Style {
         }
         out
     }
+}
+
+/// The words of a text; a flag and its value are one, since whoever copies half of it types something else.
+fn words(text: &str) -> Vec<String> {
+    let mut out: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match out.last_mut().filter(|last| matches!(last.as_str(), "-e" | "--gpus" | "--device" | "--container")) {
+            Some(flag) => flag.extend([" ", word]),
+            None => out.push(word.to_owned()),
+        }
+    }
+    out
 }
 
 /// A text cut to so many characters.

@@ -55,6 +55,9 @@ impl Untrusted {
         match self {
             Self::Owner { path, .. } => format!("sudo chown root {}", path.display()),
             Self::Writable(path) => format!("sudo chmod go-w {}", path.display()),
+            Self::Read { path, source } if source.kind() == io::ErrorKind::PermissionDenied => {
+                format!("ask as root, or let everybody read it: sudo chmod a+r {}", path.display())
+            }
             Self::Read { path, .. } | Self::NotRegular(path) | Self::NotFolder(path) | Self::Size { path, .. } => {
                 format!("ls -l {}", path.display())
             }
@@ -137,6 +140,13 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
+
+    #[test]
+    fn whoever_may_not_read_is_told_who_may() {
+        let hint = |error: rustix::io::Errno| Untrusted::Read { path: "/x".into(), source: error.into() }.hint();
+        assert_eq!(hint(rustix::io::Errno::ACCESS), "ask as root, or let everybody read it: sudo chmod a+r /x");
+        assert_eq!(hint(rustix::io::Errno::IO), "ls -l /x");
+    }
 
     #[test]
     fn only_plain_files_that_others_cannot_write() {

@@ -419,3 +419,19 @@ fn without_nvml_there_is_a_reason_and_a_hint() {
     assert_eq!((code, stdout.as_str()), (Some(5), ""));
     assert!(stderr.starts_with("cudaview-nvml: failed to start NVML (libnvidia-ml.so.1): "), "{stderr}");
 }
+
+#[test]
+fn every_program_says_what_it_is() {
+    for (name, program) in
+        [("cudaview-hook", env!("CARGO_BIN_EXE_cudaview-hook")), ("cudaview-nvml", env!("CARGO_BIN_EXE_cudaview-nvml"))]
+    {
+        let ask = |argument| text(&std::process::Command::new(program).arg(argument).output().expect("it starts"));
+        let (code, help, stderr) = ask("--help");
+        assert_eq!((code, stderr.as_str()), (Some(0), ""), "{name}");
+        assert!(help.starts_with(&format!("{name}: ")), "{help}");
+        assert!(help.lines().all(|line| line.chars().count() <= 80), "{help}");
+        assert_eq!(ask("--version").1, format!("{name} {}\n", env!("CARGO_PKG_VERSION")));
+        let (code, _, stderr) = ask("--no-such");
+        assert_eq!(code, Some(2), "{name}: {stderr}");
+    }
+}

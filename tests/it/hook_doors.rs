@@ -89,17 +89,30 @@ fn alone_it_warns_or_refuses_where_the_environment_would_need_a_rewrite() {
     let record = &install.audit_records()[0];
     assert_eq!((&record["verdict"], &record["visible"]), (&json!("consistent"), &json!(["3"])), "{record}");
     assert_eq!((&record["before"], &record["kept"]), (&record["after"], &json!(["1", "3"])), "nothing was rewritten");
+    // The terminal shows nothing of a hook that does not fail, so the record has to.
+    let [finding] = &record["findings"].as_array().unwrap()[..] else { panic!("{record}") };
+    assert_eq!((&finding["code"], &finding["severity"]), (&json!("unfixable-env"), &json!("warning")), "{record}");
+    assert!(finding["message"].as_str().unwrap().ends_with("will see host GPU 3, not host GPUs 1 and 3"), "{record}");
+    for door in ["cudaview-runtime", "precreate"] {
+        assert!(finding["hint"].as_str().unwrap().contains(door), "{door}: {record}");
+    }
     let config = std::fs::read_to_string(install.config()).unwrap();
     install.configure(&format!("{config}\n[hook]\non_unfixable_env = \"refuse\"\n"));
     let ran = allowed(&install, &env).run();
     assert_ne!(ran.code, 0, "{ran}");
     for words in [
         "CUDA_VISIBLE_DEVICES=\"1,3\" cannot be rewritten by a createRuntime hook",
-        "host GPU 3, not host GPU 1,3",
+        "host GPU 3, not host GPUs 1 and 3",
         "cudaview-runtime",
     ] {
         assert!(ran.stderr.contains(words), "{words}: {ran}");
     }
+    let record = install.audit_records().pop().unwrap();
+    assert_eq!(
+        (&record["verdict"], &record["findings"][0]["severity"]),
+        (&json!("refused"), &json!("error")),
+        "{record}"
+    );
 }
 
 #[test]
@@ -130,7 +143,7 @@ fn alone_without_a_grant_it_does_nothing() {
 /// Edits a bundle's configuration as podman's precreate stage would have it edited.
 fn precreate(install: &Install, directory: &Path, config: &Value) -> Value {
     let mut command = Command::new(install.bin("cudaview-hook"));
-    command.args(["precreate", "(for the reason: journalctl -t cudaview)"]).current_dir(directory).env_clear();
+    command.args(["precreate", "(the reason: above, or in the audit record)"]).current_dir(directory).env_clear();
     let ran = run_with_input(&mut command, config.to_string().as_bytes()).ok();
     serde_json::from_str(&ran.stdout).unwrap()
 }

@@ -69,7 +69,8 @@ fn pages_are_found_by_a_misspelt_name_too() {
           not-a-cuda-value, malformed-value, disabled-by-override,
           image-default-yields, image-request-ignored, nothing-granted,
           unknown-device, request-unreadable, withheld, cannot-narrow,
-          cdi-out-of-date, one-mig-device, device-order-changed, device-order-mixed
+          cdi-out-of-date, one-mig-device, device-order-changed, device-order-mixed,
+          unfixable-env
     exit 2
     "#);
     insta::assert_snapshot!(error(&["explain", "withheld", "--format", "json"]), @r#"
@@ -79,6 +80,63 @@ fn pages_are_found_by_a_misspelt_name_too() {
     "#);
     let page = |name: &str| text(&cudaview().args(["explain", name]).output().expect("cudaview starts"));
     assert_eq!(page("WithHeld"), page("withheld"));
+}
+
+#[test]
+fn nothing_to_explain() {
+    insta::assert_snapshot!(error(&["explain"]), @r#"
+    cudaview: explain was not told about which container
+    hint: --container NAME for one that exists, or the flags of docker run for one
+          that does not yet; cudaview explain --help has examples
+    exit 2
+    "#);
+    insta::assert_snapshot!(error(&["explain", "--format", "json"]), @r#"
+    cudaview: explain was not told about which container
+    hint: --container NAME for one that exists, or the flags of docker run for one
+          that does not yet; cudaview explain --help has examples
+    exit 2
+    "#);
+}
+
+/// The hints of findings, by the engine whose flags were typed.
+#[test]
+fn hints_can_be_typed() {
+    let hints = |inventory: &str, arguments: &[&str]| {
+        let page = explain_at(&format!("{inventory}.json"), arguments, Some("200"));
+        let lines: Vec<&str> = page.lines().filter_map(|line| line.trim().strip_prefix("hint: ")).collect();
+        lines.join("\n")
+    };
+    let exceeds = ["-e", "CUDA_VISIBLE_DEVICES=0,9"];
+    insta::assert_snapshot!(hints("a100x4", &[&["--gpus", "all"][..], &exceeds].concat()), @r#"
+    leave those entries out: every GPU of this host is granted
+    to keep what was left out, set narrow = false under [reconcile] in /etc/cudaview/config.toml
+    "#);
+    let cdi = ["--device", "nvidia.com/gpu=1", "--device", "nvidia.com/gpu=3"];
+    insta::assert_snapshot!(hints("a100x4", &[&cdi[..], &exceeds].concat()), @r#"
+    grant more with --device, or leave those entries out
+    to keep what was left out, set narrow = false under [reconcile] in /etc/cudaview/config.toml
+    "#);
+    let image = ["--device", "nvidia.com/gpu=all", "--image-env", "CUDA_VISIBLE_DEVICES=0"];
+    insta::assert_snapshot!(hints("a100x4", &image), @r#"
+    to keep to one GPU, type --device nvidia.com/gpu=0
+    image maintainers, delete the ENV: it hides GPUs on other hosts
+    "#);
+    insta::assert_snapshot!(hints("a100x4", &[&cdi[..], &["--exec-env", "CUDA_VISIBLE_DEVICES=2"]].concat()), @r#"
+    -e CUDA_VISIBLE_DEVICES=0 or -e CUDA_VISIBLE_DEVICES=1
+    for host GPU 2, start a container with --device nvidia.com/gpu=2
+    "#);
+    insta::assert_snapshot!(hints("a100x4", &["-e", "CUDA_VISIBLE_DEVICES=1,3"]), @r#"
+    --gpus '"device=1,3"' gives it host GPUs 1 and 3; --gpus all gives it every GPU
+    "#);
+    insta::assert_snapshot!(hints("a100mig4", &["--gpus", "all", "-e", "CUDA_VISIBLE_DEVICES=0,2"]), @r#"
+    -e CUDA_VISIBLE_DEVICES=MIG-0100c0de-0000-5000-8000-000000000010
+    to keep what was left out, set narrow = false under [reconcile] in /etc/cudaview/config.toml
+    "#);
+    insta::assert_snapshot!(hints("a100mig4", &["--gpus", "all", "-e", "CUDA_VISIBLE_DEVICES=2,0"]), @r#"
+    -e CUDA_VISIBLE_DEVICES=MIG-0100c0de-0000-5000-8000-000000000010
+    -e CUDA_VISIBLE_DEVICES=MIG-0100c0de-0000-5000-8000-000000000010 for MIG device 0:0, -e CUDA_VISIBLE_DEVICES=MIG-0300c0de-0000-5000-8000-000000000030 for MIG device 2:0
+    to keep what was left out, set narrow = false under [reconcile] in /etc/cudaview/config.toml
+    "#);
 }
 
 #[test]

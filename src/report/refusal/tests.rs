@@ -140,3 +140,23 @@ fn exec_counts_inside() {
       (more: cudaview explain override-matches-nothing)
     "#);
 }
+
+/// podman 4.3 takes `--gpus` and ignores it, so the hint names the flag that the container was made with.
+#[test]
+fn exec_in_a_container_of_podmans() {
+    let (inventory, config) = (server(), Config::built_in());
+    let what_if = WhatIf { devices: vec!["nvidia.com/gpu=1".to_owned()], ..WhatIf::default() };
+    let mut situation = what_if.situation(&inventory, &config);
+    for source in [Source::Cdi, Source::Nodes] {
+        for request in &mut situation.requests {
+            request.source = source;
+        }
+        let record = plan(&inventory, &situation, &config).record(&inventory, &situation);
+        let record = Record::parse(&serde_json::to_string(&record).expect("JSON")).expect("a record");
+        let current = WhatIf::exec_variables(&situation.original, &["CUDA_VISIBLE_DEVICES=2".to_owned()]);
+        let exec = plan_exec(&record, &record.inventory(), &current, &config);
+        let text = exec_refusal(&exec, &record, &record.inventory());
+        let hint = "  hint: for host GPU 2, start a container with --device nvidia.com/gpu=2\n";
+        assert!(text.contains(hint), "{text}");
+    }
+}

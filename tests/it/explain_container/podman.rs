@@ -60,6 +60,8 @@ fn origins(setup: Setup) {
         "{text}"
     );
     assert!(text.contains("  CUDA_VISIBLE_DEVICES    user: \"3,1\" is not in the image\n"), "{text}");
+    // As it was typed, not in the words of another engine.
+    assert!(text.contains("  --device nvidia.com/gpu=1 --device nvidia.com/gpu=3\n"), "{text}");
 
     // The limit of the precreate hook, and that it is one.
     let limit = container["notes"].to_string();
@@ -73,6 +75,7 @@ fn origins(setup: Setup) {
     assert_eq!((origin(&told, CVD), hosts(&told["visible"])), (("image", Some("image")), vec![1, 3]), "{told:#}");
     let text = answer(host.command(), "other", &[]).stdout;
     assert!(text.contains("  CUDA_VISIBLE_DEVICES    user: \"3\" in place of the image's \"0\"\n"), "{text}");
+    assert!(text.contains("as always in podman") && !text.contains("Docker"), "{text}");
     let ran = ask(host.command(), "nobody", &[]).failed_with(1);
     assert!(ran.stderr.contains("storage (no such container)"), "{ran}");
 }

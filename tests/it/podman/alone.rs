@@ -101,6 +101,7 @@ fn environment(setup: Setup) {
     let record = host.last_audit();
     let told = [&record["door"], &record["verdict"], &record["visible"]];
     assert_eq!(told, [&json!("hook"), &json!("consistent"), &json!(["3"])], "{record}");
+    assert_eq!(record["findings"][0]["code"], "unfixable-env", "{record}");
     shows(&host, &[&GPUS_1_3[..], &["-e", "CUDA_VISIBLE_DEVICES=1,0"]].concat(), &[3, 1]);
 
     let config = std::fs::read_to_string(host.install.config()).unwrap();
@@ -108,7 +109,7 @@ fn environment(setup: Setup) {
     let ran = host.podman.run(&flags, IMAGE, &["true"]).failed_with(126);
     let words = [
         "CUDA_VISIBLE_DEVICES=\"1,3\" cannot be rewritten by a createRuntime hook",
-        "the program will see host GPU 3, not host GPU 1,3",
+        "the program will see host GPU 3, not host GPUs 1 and 3",
     ];
     for text in said(setup, &words) {
         assert!(ran.stderr.contains(&text), "{text}: {ran}");

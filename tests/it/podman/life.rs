@@ -31,6 +31,7 @@ fn exec(setup: Setup) {
         ran.stderr.contains("cudaview: refused, CUDA_VISIBLE_DEVICES=\"2\" names none of this container's GPUs"),
         "{ran}"
     );
+    assert!(ran.stderr.contains("for host GPU 2, start a container with --device nvidia.com/gpu=2"), "{ran}");
     check(&[], &[1, 3], "0,1");
 }
 

@@ -13,7 +13,9 @@ fn refused(setup: Setup) {
     assert!(ran.stderr.contains(FIRST_LINE), "{ran}");
     assert!(ran.stderr.contains("hint: for host GPUs 1 and 3, leave CUDA_VISIBLE_DEVICES out"), "{ran}");
     if setup.precreate {
-        assert!(ran.stderr.contains("(for the reason: journalctl -t cudaview)"), "{ran}");
+        assert!(ran.stderr.contains("(the reason: above, or in the audit record)"), "{ran}");
+        let place = format!("; recorded in {})", host.install.audit().display());
+        assert!(ran.stderr.contains(&place), "{place}: {ran}");
     }
     let record = host.last_audit();
     assert_eq!(
@@ -43,4 +45,16 @@ fn podman_precreate_refuses() {
 #[ignore = "needs root and engines: sudo tests/run"]
 fn podman_both_doors_refuse() {
     refused(BOTH);
+}
+
+/// What is no decision has no audit record: the terminal is all there is.
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn podman_precreate_says_why_it_failed() {
+    let host = Host::new(PRECREATE, "");
+    host.install.configure("no-such-key = 1\n");
+    let ran = host.podman.run(&GPUS_1_3, IMAGE, &["true"]).failed_with(126);
+    for words in ["cudaview: failed to read the configuration", "no-such-key"] {
+        assert!(ran.stderr.contains(words), "{words}: {ran}");
+    }
 }
