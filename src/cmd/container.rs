@@ -27,11 +27,10 @@ pub(super) fn run(name: &str, arguments: &ExplainArgs, config: &Config) -> Resul
         return Err(Failure::usage(format!("no container can be called {}", quoted(name)), hint));
     }
     let mut search = containers::find(name, &Places::of_environment());
-    let found = match search.found.len() {
-        0 => return from_audit(name, arguments.format, config, &search),
-        1 => search.found.remove(0),
-        _ => return Err(several(name, &search)),
-    };
+    if let Some(labels) = search.ambiguity() {
+        return Err(several(name, &labels));
+    }
+    let Some(found) = search.found.pop() else { return from_audit(name, arguments.format, config, &search) };
     let inventory = inventory::load(config, arguments.inventory.as_deref())?;
     explain(&found, arguments, inventory, config)
 }
@@ -213,10 +212,10 @@ fn nothing_to_look_at(found: &Found) -> Failure {
     Failure::new(Exit::Failed, anyhow::anyhow!(text), "start it, or ask as root")
 }
 
-fn several(name: &str, search: &Search) -> Failure {
-    let labels: Vec<String> = search.found.iter().map(Found::label).collect();
-    let text = format!("{name:?} is the name of several containers: {}", labels.join(", "));
-    Failure::usage(text, "use the id")
+fn several(name: &str, labels: &[String]) -> Failure {
+    let text =
+        format!("{name:?} is the name of several containers, or the beginning of their ids: {}", labels.join(", "));
+    Failure::usage(text, "use the whole id, or more of it")
 }
 
 /// The newest audit record of a container that no engine has any more.

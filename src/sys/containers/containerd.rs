@@ -42,10 +42,14 @@ pub(super) fn search(name: &str, places: &Places, search: &mut Search) {
         };
         match choose(name, &tasks, |task| &task.id, |task| task.is_called(name)) {
             // Docker was asked itself.
-            Ok(Some(task)) if search.found.iter().any(|found| found.id == task.id) => {}
+            Ok(Some(task)) if search.knows(&task.id) => {}
             Ok(Some(task)) => search.found.push(found(socket, task)),
             Ok(None) => search.look(folder.display(), "no such container"),
-            Err(count) => search.look(folder.display(), format!("{count} containers are called so, or begin so")),
+            Err(several) => {
+                for task in several.into_iter().filter(|task| !search.knows(&task.id)).collect::<Vec<_>>() {
+                    search.one_of_several(task.engine(), &task.id, task.name().unwrap_or_default());
+                }
+            }
         }
     }
 }
@@ -102,6 +106,11 @@ impl Task {
     /// By the name that a pod or nerdctl gave it; a pod's sandbox has none of its own.
     fn name(&self) -> Option<&str> {
         self.annotation("io.kubernetes.cri.container-name").or_else(|| self.annotation("nerdctl/name"))
+    }
+
+    /// The engine whose namespace it is in.
+    fn engine(&self) -> Engine {
+        if self.namespace == "moby" { Engine::Docker } else { Engine::Containerd }
     }
 
     fn is_called(&self, name: &str) -> bool {

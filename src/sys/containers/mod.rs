@@ -69,9 +69,12 @@ impl Found {
 
     /// The name, or the beginning of the id, and the engine's.
     pub fn label(&self) -> String {
-        let name = self.facts.container_name.as_deref().unwrap_or_default();
-        format!("{} {} {}", self.engine.name(), short(&self.id), crate::finding::printable(name)).trim_end().to_owned()
+        label(self.engine, &self.id, self.facts.container_name.as_deref().unwrap_or_default())
     }
+}
+
+fn label(engine: Engine, id: &str, name: &str) -> String {
+    format!("{} {} {}", engine.name(), short(id), crate::finding::printable(name)).trim_end().to_owned()
 }
 
 /// A place that was looked at and had no such container.
@@ -90,6 +93,8 @@ pub struct Look {
 pub struct Search {
     /// The containers that the text names: one, if all is well.
     pub found: Vec<Found>,
+    /// The ids that a text is the beginning of, and that nobody may choose among, with what people call them.
+    pub several: Vec<(String, String)>,
     /// Where there was none.
     pub looks: Vec<Look>,
 }
@@ -97,6 +102,25 @@ pub struct Search {
 impl Search {
     fn look(&mut self, place: impl std::fmt::Display, outcome: impl Into<String>) {
         self.looks.push(Look { place: place.to_string(), outcome: outcome.into(), denied: false });
+    }
+
+    /// One of several that the text may mean.
+    fn one_of_several(&mut self, engine: Engine, id: &str, name: &str) {
+        if !self.several.iter().any(|(known, _)| known == id) {
+            self.several.push((id.to_owned(), label(engine, id, name)));
+        }
+    }
+
+    /// Whether another place had this container already.
+    fn knows(&self, id: &str) -> bool {
+        self.found.iter().any(|found| found.id == id) || self.several.iter().any(|(known, _)| known == id)
+    }
+
+    /// What people call each container that the text may mean, where these are several.
+    pub fn ambiguity(&self) -> Option<Vec<String>> {
+        let labels = self.found.iter().map(Found::label).chain(self.several.iter().map(|(_, label)| label.clone()));
+        let is_ambiguous = self.found.len() > 1 || !self.several.is_empty();
+        is_ambiguous.then(|| labels.collect())
     }
 
     fn failed(&mut self, place: &Path, error: &std::io::Error) {
@@ -133,13 +157,13 @@ pub fn short(id: &str) -> &str {
     if super::provenance::is_digest(hex) { hex.get(..12).unwrap_or(hex) } else { id }
 }
 
-/// The one that is called so; else the one whose id begins so, where that is one.
+/// The one that is called so; else the one whose id begins so, where that is one. The error is those that fit alike.
 fn choose<'a, T>(
     name: &str,
     all: &'a [T],
     id: impl Fn(&T) -> &str,
     is_called: impl Fn(&T) -> bool,
-) -> Result<Option<&'a T>, usize> {
+) -> Result<Option<&'a T>, Vec<&'a T>> {
     if let Some(found) = all.iter().find(|one| id(one) == name) {
         return Ok(Some(found));
     }
@@ -149,7 +173,7 @@ fn choose<'a, T>(
     match fitting.as_slice() {
         [] => Ok(None),
         [only] => Ok(Some(only)),
-        several => Err(several.len()),
+        _ => Err(fitting),
     }
 }
 
@@ -190,7 +214,10 @@ mod tests {
     #[test]
     fn a_name_goes_before_the_beginning_of_an_id() {
         let all = [("abc1", "web"), ("abd2", "abc"), ("f00", "web2"), ("f1", "dup"), ("f2", "dup")];
-        let chosen = |name: &str| choose(name, &all, |one| one.0, |one| one.1 == name).map(|one| one.map(|one| one.0));
+        let chosen = |name: &str| {
+            let chosen = choose(name, &all, |one| one.0, |one| one.1 == name);
+            chosen.map(|one| one.map(|one| one.0)).map_err(|several| several.len())
+        };
         assert_eq!(chosen("abc1"), Ok(Some("abc1")));
         assert_eq!(chosen("abc"), Ok(Some("abd2")), "it is called so");
         assert_eq!(chosen("web"), Ok(Some("abc1")));

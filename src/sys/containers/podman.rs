@@ -30,7 +30,12 @@ pub(super) fn search(name: &str, places: &Places, search: &mut Search) {
         match choose(name, &listed, |one| &one.id, |one| one.names.iter().any(|own| own == name)) {
             Ok(Some(container)) => search.found.push(found(container)),
             Ok(None) => search.look(root.display(), "no such container"),
-            Err(count) => search.look(root.display(), format!("{count} containers have an id that begins so")),
+            Err(several) => {
+                for one in several {
+                    let name = one.names.first().map(String::as_str).unwrap_or_default();
+                    search.one_of_several(Engine::Podman, &one.id, name);
+                }
+            }
         }
     }
 }
