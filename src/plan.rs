@@ -173,7 +173,10 @@ fn nothing_granted(situation: &Situation) -> Option<Finding> {
     let message = format!("CUDA_VISIBLE_DEVICES={} is set, but the container was given no GPU", quoted(text));
     let names = text.trim().trim_matches(['"', '\'']);
     let hint = if names.len() <= 40 && names.bytes().all(|b| b.is_ascii_digit() || b == b',') {
-        format!("--gpus '\"device={names}\"' gives it host GPU {names}; --gpus all gives it every GPU")
+        let list: Vec<String> = names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
+        let word = if list.len() == 1 { "host GPU" } else { "host GPUs" };
+        let flags = crate::spelling::flags(Some(crate::request::Source::Gpus), &list);
+        format!("{flags} gives it {word} {}; --gpus all gives it every GPU", crate::inventory::list(&list))
     } else {
         "--gpus all".to_owned()
     };

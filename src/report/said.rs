@@ -6,9 +6,10 @@ use crate::cuda::{EntryKind, Meaning, Value};
 use crate::finding::{Code, quoted, quoted_list};
 use crate::inventory::{Device, list};
 use crate::plan::Verdict;
-use crate::provenance::Provenance;
+use crate::provenance::{Engine, Provenance};
 use crate::reconcile::{Basis, Reading, View};
 use crate::request::{DeviceRequest, Selection, Source};
+use crate::spelling;
 
 /// A label and the paragraphs beside it.
 type Row = (String, Vec<String>);
@@ -41,6 +42,12 @@ fn granted(subject: &Subject<'_>, request: &DeviceRequest) -> Row {
     let inventory = subject.inventory;
     let label = match request.source {
         Source::Policy => "config.toml [grant] base".to_owned(),
+        // Of podman's devices the names are not kept, and there is one way to ask for them.
+        _ if subject.situation.decided_before && is_podmans(subject) => {
+            let devices = request.selection.resolve(inventory).devices;
+            let labels: Vec<String> = devices.iter().map(|device| inventory.host_label(*device)).collect();
+            spelling::flags(Some(Source::Cdi), &labels)
+        }
         _ if subject.situation.decided_before => "decided at create".to_owned(),
         _ => typed(subject, request),
     };
@@ -65,6 +72,10 @@ fn granted(subject: &Subject<'_>, request: &DeviceRequest) -> Row {
         };
     }
     (label, vec![text])
+}
+
+fn is_podmans(subject: &Subject<'_>) -> bool {
+    subject.container.is_some_and(|container| container.engine == Engine::Podman)
 }
 
 /// Whether `[limit]` took something away.
@@ -107,7 +118,7 @@ fn asked_by_variable(subject: &Subject<'_>) -> Option<Row> {
         let image = subject.image.nvidia_visible_devices.as_deref();
         let replaced = image.filter(|_| winner.is_some_and(|request| request.source == Source::User))?;
         let label = format!("image NVIDIA_VISIBLE_DEVICES={}", quoted(replaced));
-        return Some((label, vec!["replaced by -e, as always in Docker".to_owned()]));
+        return Some((label, vec![replaced_by_e(subject)]));
     }
     let asks_for_none = |value: &str| matches!(value, "" | "none" | "void");
     let value = subject.situation.visible_devices_request.as_deref()?;
@@ -136,11 +147,21 @@ fn asked_by_variable(subject: &Subject<'_>) -> Option<Row> {
 fn replaced(subject: &Subject<'_>) -> Option<Row> {
     let image = subject.image.visible_devices.as_deref()?;
     let text = match (subject.situation.provenance, &subject.situation.original.visible_devices) {
-        (Provenance::User, _) => "replaced by -e, as always in Docker",
-        (_, None) => "removed by -e CUDA_VISIBLE_DEVICES",
+        (Provenance::User, _) => replaced_by_e(subject),
+        (_, None) => "removed by -e CUDA_VISIBLE_DEVICES".to_owned(),
         _ => return None,
     };
-    Some((format!("image CUDA_VISIBLE_DEVICES={}", quoted(image)), vec![text.to_owned()]))
+    Some((format!("image CUDA_VISIBLE_DEVICES={}", quoted(image)), vec![text]))
+}
+
+/// What every engine does, by the name of the one that is asked about.
+fn replaced_by_e(subject: &Subject<'_>) -> String {
+    let engine = match subject.container.map(|container| container.engine) {
+        Some(Engine::Podman) => "podman",
+        Some(Engine::Containerd) => "containerd",
+        _ => "Docker",
+    };
+    format!("replaced by -e, as always in {engine}")
 }
 
 /// Where a value came from, as one would type it.

@@ -25,10 +25,13 @@ pub(super) fn search(name: &str, places: &Places, search: &mut Search) {
                 Some(found) => search.found.push(found),
                 None => search.look(socket.display(), "the answer is not Docker's"),
             },
-            Ok((404, _)) => search.look(socket.display(), "no such container"),
+            Ok((404, _)) => {
+                search.names.extend(list(socket).into_iter().map(|(_, name)| name));
+                search.has_none(socket);
+            }
             Ok((_, answer)) if is_ambiguous(&answer) => several(socket, name, search),
             Ok((_, answer)) => search.look(socket.display(), format!("{:?}", message(&answer))),
-            Err(error) => search.failed(socket, &error),
+            Err(error) => search.failed(socket, &error, places.docker_is_named),
         }
     }
 }
@@ -87,6 +90,18 @@ fn found(socket: &Path, inspected: Value) -> Option<Found> {
         Err(error) => Requests::Unknown(error.to_string()),
     };
     out.state = text("/State/Status");
+    // Go's zero time stands for a program that never ran.
+    out.ran = text("/State/StartedAt").map(|time| !time.starts_with("0001-"));
+    let failure = text("/State/Error").unwrap_or_default();
+    out.was_refused = failure.contains("cudaview: refused");
+    if out.ran == Some(false) {
+        let reason = if out.was_refused || failure.is_empty() {
+            String::new()
+        } else {
+            format!(": {}", failure.chars().take(300).collect::<String>())
+        };
+        out.notes.push(format!("its program never ran{reason}"));
+    }
     out.image_id = text("/Image").filter(|id| id.strip_prefix("sha256:").is_some_and(provenance::is_digest));
     match image_env(socket, &out) {
         Ok(env) => {
@@ -160,7 +175,7 @@ fn bundle(pid: Option<u64>, out: &mut Found) {
     }
     let is_running = pid.is_some_and(|pid| pid > 0);
     if denied || (is_running && !rustix::process::geteuid().is_root()) {
-        out.notes.push("the record of what was done is in the container's bundle, which only root may read".to_owned());
+        out.notes.push("the record of what was done is in the container's bundle, which only root may read; shown is what the configuration says now".to_owned());
     }
 }
 

@@ -37,6 +37,10 @@ pub struct Found {
     pub is_ours: Option<bool>,
     /// `running`, `exited` and so on.
     pub state: Option<String>,
+    /// Whether its program ever ran, where that is known.
+    pub ran: Option<bool>,
+    /// cudaview refused it, by the engine's own word.
+    pub was_refused: bool,
     /// The engine is an ordinary user's: nobody enforces device rules.
     pub rootless: bool,
     /// `config.json` as it is in the bundle, where there is one that can be read.
@@ -59,12 +63,19 @@ impl Found {
             runtime: None,
             is_ours: None,
             state: None,
+            ran: None,
+            was_refused: false,
             rootless: false,
             bundle: None,
             inspected: None,
             looked_at: Vec::new(),
             notes: Vec::new(),
         }
+    }
+
+    /// Whether it runs now.
+    pub fn is_running(&self) -> bool {
+        matches!(self.state.as_deref(), Some("running" | "paused" | "restarting"))
     }
 
     /// The name, or the beginning of the id, and the engine's.
@@ -86,6 +97,8 @@ pub struct Look {
     pub outcome: String,
     /// It is for others to look there.
     pub denied: bool,
+    /// Nobody answered, so there may be such a container all the same.
+    pub unanswered: bool,
 }
 
 /// What a search came to.
@@ -97,11 +110,19 @@ pub struct Search {
     pub several: Vec<(String, String)>,
     /// Where there was none.
     pub looks: Vec<Look>,
+    /// What other containers are called, for hints.
+    pub names: Vec<String>,
 }
 
 impl Search {
+    fn has_none(&mut self, place: &Path) {
+        let (place, outcome) = (place.display().to_string(), "no such container".to_owned());
+        self.looks.push(Look { place, outcome, denied: false, unanswered: false });
+    }
+
     fn look(&mut self, place: impl std::fmt::Display, outcome: impl Into<String>) {
-        self.looks.push(Look { place: place.to_string(), outcome: outcome.into(), denied: false });
+        let (place, outcome) = (place.to_string(), outcome.into());
+        self.looks.push(Look { place, outcome, denied: false, unanswered: true });
     }
 
     /// One of several that the text may mean.
@@ -123,8 +144,12 @@ impl Search {
         is_ambiguous.then(|| labels.collect())
     }
 
-    fn failed(&mut self, place: &Path, error: &std::io::Error) {
+    /// A usual place that is not there is not worth a word; one that somebody named is.
+    fn failed(&mut self, place: &Path, error: &std::io::Error, is_named: bool) {
         use std::io::ErrorKind;
+        if error.kind() == ErrorKind::NotFound && !is_named {
+            return;
+        }
         let outcome = match error.kind() {
             ErrorKind::NotFound => "not there".to_owned(),
             ErrorKind::PermissionDenied => "not permitted".to_owned(),
@@ -132,7 +157,7 @@ impl Search {
             _ => error.to_string(),
         };
         let denied = error.kind() == ErrorKind::PermissionDenied;
-        self.looks.push(Look { place: place.display().to_string(), outcome, denied });
+        self.looks.push(Look { place: place.display().to_string(), outcome, denied, unanswered: true });
     }
 }
 

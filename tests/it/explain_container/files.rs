@@ -74,7 +74,16 @@ fn config(env: &[&str], annotations: &Value) -> Value {
 fn what_podman_left() {
     let files = Files::new();
     files.check("llm", 0, &["5f0c2c6c1b0e of podman, stopped", "(made without cudaview)"]);
-    files.check("llm", 0, &["llm sees no GPU", "With cudaview", "user: \"3\" is not in the image"]);
+    files.check(
+        "llm",
+        0,
+        &[
+            "llm was set up to see no GPU",
+            "whether its program ever ran",
+            "With cudaview",
+            "user: \"3\" is not in the image",
+        ],
+    );
     files.check(&ID[..6], 0, &["made without cudaview"]);
     files.check("nobody", 1, &["storage (no such container)"]);
     let second = json!([{"id": OTHER, "names": ["second"]}, {"id": "../../x", "names": ["evil\u{1b}"]}]);
