@@ -89,7 +89,8 @@ fn explain(found: &Found, arguments: &ExplainArgs, inventory: Inventory, config:
     }
     notes.extend(limits(found, record.as_ref()));
     let exec = exec(arguments, &inventory, &situation, &decided, config);
-    let container = container(found, made, tense, origins, notes);
+    let mut container = container(found, made, tense, origins, notes);
+    container.looked_at.extend(audited.as_ref().map(|_| audit::place(&config.audit)));
     let short = containers::short(&found.id).to_owned();
     let name = found.facts.container_name.as_ref().map_or(short, |name| printable(name));
     let image = image_env(found);

@@ -228,6 +228,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_usual_place_that_is_not_there_is_no_news() {
+        let mut search = Search::default();
+        let error = |kind: std::io::ErrorKind| std::io::Error::from(kind);
+        search.failed(Path::new("/usual"), &error(std::io::ErrorKind::NotFound), false);
+        assert!(search.looks.is_empty(), "{search:?}");
+        search.failed(Path::new("/usual"), &error(std::io::ErrorKind::PermissionDenied), false);
+        search.failed(Path::new("/named"), &error(std::io::ErrorKind::NotFound), true);
+        let outcomes: Vec<&str> = search.looks.iter().map(|look| look.outcome.as_str()).collect();
+        assert_eq!(outcomes, ["not permitted", "not there"]);
+    }
+
+    #[test]
     fn names_and_ids() {
         assert!(is_name("trainer") && is_name("a_b.c-1") && is_name(&"f".repeat(64)));
         for bad in ["", "-a", ".a", "a/b", "a b", "a\n", "a?x", "a%2f", "é"] {
