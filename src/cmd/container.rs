@@ -301,7 +301,8 @@ fn from_audit(name: &str, format: Format, config: &Config, search: &Search) -> R
     let mut looked: Vec<String> = search.looks.iter().map(look).collect();
     looked.push(format!("{place} ({reason})"));
     looked.dedup();
-    let text = format!("no container {name:?} was found; looked at {}", looked.join(", "));
+    let nobody = if search.looks.is_empty() { ", and no engine in its usual place" } else { "" };
+    let text = format!("no container {name:?} was found{nobody}; looked at {}", looked.join(", "));
     let hint = if let Some(near) = similar(name, &search.names) {
         format!("did you mean --container {}?", printable(near))
     } else if denied {
