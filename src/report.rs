@@ -16,7 +16,7 @@ mod said;
 mod style;
 mod words;
 
-pub use container::{AsIs, Container, Made, Origin};
+pub use container::{AsIs, Container, Made, Origin, Tense};
 pub use gone::{gone, gone_json};
 pub use human::explain;
 pub use inventory::inventory_table;

@@ -52,28 +52,24 @@ fn a_mistake_is_named_by_its_member() {
     check("nvidia.com/gpu", "gpu", "kind: \"gpu\" is no VENDOR/CLASS");
     check("\"name\": \"0\"", "\"name\": \"-\"", "devices[0].name: \"-\" is no device name");
     check("=void", "", "containerEdits.env[0]: \"NVIDIA_VISIBLE_DEVICES\" has no name and value");
-    check(
-        "\"createContainer\"",
-        "\"later\"",
-        "containerEdits.hooks[0].hookName: \"later\" is no stage",
-    );
+    check("\"createContainer\"", "\"later\"", "containerEdits.hooks[0].hookName: \"later\" is no stage");
     check(
         "\"hostPath\": \"/usr",
         "\"hostPath\": \"usr",
         "containerEdits.mounts[0].hostPath: \"usr/bin/nvidia-smi\" is no absolute path",
     );
-    check(
-        "\"minor\": 0}",
-        "\"minor\": -1}",
-        "devices[0].containerEdits.deviceNodes[0].minor: -1 is no device number",
-    );
+    check("\"minor\": 0}", "\"minor\": -1}", "devices[0].containerEdits.deviceNodes[0].minor: -1 is no device number");
     check("0.5.0", "0.4.0", "devices[0].name: cdiVersion 0.4.0 does not have it, 0.5.0 does");
     check(
         "\"mounts\"",
         "\"additionalGids\": [44], \"mounts\"",
         "containerEdits.additionalGids: cdiVersion 0.5.0 does not have it, 0.7.0 does",
     );
-    check("\"devices\": [", "\"devices\": [], \"annotations\": [", "annotations: invalid type: sequence, expected a map");
+    check(
+        "\"devices\": [",
+        "\"devices\": [], \"annotations\": [",
+        "annotations: invalid type: sequence, expected a map",
+    );
     let unknown = spec(&device("0", 0)).replace("\"mounts\"", "\"mount\"");
     let error = parse(&unknown, Format::Json).expect_err("unknown").to_string();
     assert!(error.starts_with("containerEdits.mount: unknown field `mount`, expected one of "), "{error}");
@@ -113,7 +109,10 @@ fn a_gpu_is_found_by_name_and_by_its_node() {
     let paths: Vec<&str> = edits.nodes.iter().map(|node| node.path.as_str()).collect();
     assert_eq!(paths, ["/dev/nvidiactl", "/dev/nvidia1", "/dev/dri/card1", "/dev/nvidia0", "/dev/dri/card0"]);
     assert_eq!(edits.env, ["NVIDIA_CTK_LIBCUDA_DIR=/usr/lib64"], "NVIDIA_VISIBLE_DEVICES is ours");
-    assert_eq!((edits.mounts.len(), edits.hooks.len(), edits.files.as_slice()), (1, 1, ["a.yaml".to_owned()].as_slice()));
+    assert_eq!(
+        (edits.mounts.len(), edits.hooks.len(), edits.files.as_slice()),
+        (1, 1, ["a.yaml".to_owned()].as_slice())
+    );
     assert_eq!(edits.missing, []);
 
     // Other names: by the node alone.
@@ -155,7 +154,8 @@ fn no_file_gives_a_container_another_gpu() {
         "a.yaml: containerEdits.deviceNodes[0]: it would give every container a GPU",
     );
     check(
-        &spec(&device("0", 1)).replace("\"path\": \"/dev/dri/card1\", \"type\": \"c\", \"major\": 226", "\"path\": \"/dev/gone\""),
+        &spec(&device("0", 1))
+            .replace("\"path\": \"/dev/dri/card1\", \"type\": \"c\", \"major\": 226", "\"path\": \"/dev/gone\""),
         "a.yaml: devices[0].containerEdits.deviceNodes[1]: this host has no device \"/dev/gone\"",
     );
     // A device with two GPUs is neither of them.

@@ -1,11 +1,13 @@
 //! `cudaview explain --container`: a container that exists, or the audit record of one that is gone.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::cli::{ExplainArgs, Format};
 use super::explain::{exec, show};
 use super::output::{Failure, note, print, print_json, style};
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::exit::Exit;
 use crate::finding::{printable, quoted};
 use crate::inspected;
@@ -13,11 +15,12 @@ use crate::inventory::Inventory;
 use crate::plan::{Plan, Verdict, plan};
 use crate::provenance::{Engine, Provenance, found_later};
 use crate::record::{Record, Variables, devices};
-use crate::recorded::{as_is, as_recorded};
-use crate::report::{Container, ImageEnv, Made, Origin, Subject, Told, gone, gone_json};
+use crate::recorded::{as_is, as_recorded, from_audit as record_from};
+use crate::report::{Container, ImageEnv, Made, Origin, Subject, Tense, Told, gone, gone_json};
 use crate::situation::{HostFacts, Situation, from_spec};
 use crate::spec::Spec;
-use crate::sys::containers::{self, Found, Places, Search};
+use crate::spelling;
+use crate::sys::containers::{self, Found, Look, Places, Search};
 use crate::sys::{audit, host, inventory};
 use crate::whatif::last;
 
@@ -27,11 +30,10 @@ pub(super) fn run(name: &str, arguments: &ExplainArgs, config: &Config) -> Resul
         return Err(Failure::usage(format!("no container can be called {}", quoted(name)), hint));
     }
     let mut search = containers::find(name, &Places::of_environment());
-    let found = match search.found.len() {
-        0 => return from_audit(name, arguments.format, config, &search),
-        1 => search.found.remove(0),
-        _ => return Err(several(name, &search)),
-    };
+    if let Some(labels) = search.ambiguity() {
+        return Err(several(name, &labels));
+    }
+    let Some(found) = search.found.pop() else { return from_audit(name, arguments.format, config, &search) };
     let inventory = inventory::load(config, arguments.inventory.as_deref())?;
     explain(&found, arguments, inventory, config)
 }
@@ -64,16 +66,31 @@ fn explain(found: &Found, arguments: &ExplainArgs, inventory: Inventory, config:
     };
     let host = HostFacts { mount_numbers: host::mount_numbers(spec), rootless: found.rootless, ..HostFacts::default() };
     let mut situation = from_spec(spec, &inventory, &found.facts, &host, config);
+    let audited = if found.bundle.is_none() && found.is_ours != Some(false) { newest(&found.id, config) } else { None };
+    let of_audit = audited.as_ref().filter(|audited| audited["mode"] == "enforce" && audited["verdict"] != "refused");
+    let record = record.or_else(|| record_from(of_audit?, &situation, &inventory));
     let origins = origins(found, &situation, record.as_ref());
     if let (Some(record), Engine::Docker) = (&record, found.engine) {
         situation.provenance = record.provenance;
         situation.current.clone_from(&situation.original);
     }
     let mut decided = plan(&inventory, &situation, config);
-    let made = made(found, &situation, &mut decided, bundle, &inventory, &mut notes);
+    let past = Past { record: record.as_ref(), audited: audited.as_ref(), observes: config.mode == Mode::Observe };
+    let made = made(found, &situation, &mut decided, bundle, &inventory, &past, &mut notes);
+    let is_refused = decided.verdict == Verdict::Refused;
+    let was_refused = found.was_refused || audited.as_ref().is_some_and(|audited| audited["verdict"] == "refused");
+    let tense = tense(found, &made, record.is_some());
+    let done = if is_refused { was_refused } else { tense != Tense::Would };
+    if was_refused && !is_refused {
+        notes.push("cudaview refused it when it was to be created".to_owned());
+    }
+    if tense == Tense::Would && made == Made::Cudaview && !(is_refused && was_refused) {
+        notes.push("no record says what was done: shown is what would be done now, by this configuration".to_owned());
+    }
     notes.extend(limits(found, record.as_ref()));
     let exec = exec(arguments, &inventory, &situation, &decided, config);
-    let container = container(found, made, origins, notes);
+    let mut container = container(found, made, tense, origins, notes);
+    container.looked_at.extend(audited.as_ref().map(|_| audit::place(&config.audit)));
     let short = containers::short(&found.id).to_owned();
     let name = found.facts.container_name.as_ref().map_or(short, |name| printable(name));
     let image = image_env(found);
@@ -85,7 +102,7 @@ fn explain(found: &Found, arguments: &ExplainArgs, inventory: Inventory, config:
         image: &image,
         name: Some(&name),
         container: Some(&container),
-        done: true,
+        done,
         told: Told::Engine,
         observe: false,
         origin_unknown: "see where it comes from, below",
@@ -94,7 +111,7 @@ fn explain(found: &Found, arguments: &ExplainArgs, inventory: Inventory, config:
 }
 
 /// What the report says of it beside the plan.
-fn container(found: &Found, made: Made, origins: Vec<Origin>, notes: Vec<String>) -> Container {
+fn container(found: &Found, made: Made, tense: Tense, origins: Vec<Origin>, notes: Vec<String>) -> Container {
     Container {
         engine: found.engine,
         id: found.id.clone(),
@@ -103,9 +120,32 @@ fn container(found: &Found, made: Made, origins: Vec<Origin>, notes: Vec<String>
         runtime: found.runtime.clone(),
         state: found.state.clone(),
         made,
+        tense,
         origins,
         looked_at: found.looked_at.clone(),
         notes,
+    }
+}
+
+/// What is written down about a container.
+struct Past<'a> {
+    /// What was done, by its bundle or by the audit trail.
+    record: Option<&'a Record>,
+    /// Its newest line in the audit trail, looked for where there is no bundle.
+    audited: Option<&'a Value>,
+    /// The configuration says to do nothing.
+    observes: bool,
+}
+
+/// What may be said as a fact, of what there is or was.
+fn tense(found: &Found, made: &Made, has_record: bool) -> Tense {
+    match (found.is_running(), found.ran) {
+        (true, _) => Tense::Sees,
+        (false, Some(false)) => Tense::Would,
+        // Only what was decided depends on more than the container itself.
+        (false, _) if *made == Made::Cudaview && !has_record => Tense::Would,
+        (false, Some(true)) => Tense::Saw,
+        (false, None) => Tense::WasSetUp,
     }
 }
 
@@ -116,6 +156,7 @@ fn made(
     decided: &mut Plan,
     bundle: Option<Spec<'_>>,
     inventory: &Inventory,
+    past: &Past<'_>,
     notes: &mut Vec<String>,
 ) -> Made {
     let injects = found.runtime.as_deref().is_some_and(|runtime| runtime.contains("nvidia"));
@@ -132,6 +173,14 @@ fn made(
         }
         return Made::Cudaview;
     }
+    if bundle.is_none()
+        && let (Some(record), Some(audited)) = (past.record, past.audited)
+    {
+        let time = printable(audited["time"].as_str().unwrap_or_default());
+        notes.push(format!("shown is what was done, by the audit record of {time}; its bundle is gone"));
+        as_recorded(decided, record, inventory);
+        return Made::Cudaview;
+    }
     if bundle.is_some_and(|spec| !spec.our_hooks().is_empty()) {
         notes.push("a createRuntime hook alone cannot rewrite an environment; cudaview-runtime does".to_owned());
         return Made::HookAlone(now(decided));
@@ -139,9 +188,16 @@ fn made(
     if found.is_ours != Some(true) {
         return Made::Without(now(decided));
     }
-    if bundle.is_some() && decided.verdict != Verdict::NotApplicable {
+    let applies = decided.verdict != Verdict::NotApplicable;
+    if bundle.is_some() && applies {
         notes.push("its bundle has no record of cudaview's: it only observed, or came later".to_owned());
-        return Made::Without(now(decided));
+        return Made::Observed(now(decided));
+    }
+    let was_observed = past.audited.map(|audited| audited["mode"] == "observe");
+    if applies && was_observed.unwrap_or(past.observes) {
+        let source = if was_observed.is_some() { "the audit trail" } else { "the configuration" };
+        notes.push(format!("{source} says that cudaview only observes: mode = \"observe\""));
+        return Made::Observed(now(decided));
     }
     Made::Cudaview
 }
@@ -213,46 +269,85 @@ fn nothing_to_look_at(found: &Found) -> Failure {
     Failure::new(Exit::Failed, anyhow::anyhow!(text), "start it, or ask as root")
 }
 
-fn several(name: &str, search: &Search) -> Failure {
-    let labels: Vec<String> = search.found.iter().map(Found::label).collect();
-    let text = format!("{name:?} is the name of several containers: {}", labels.join(", "));
-    Failure::usage(text, "use the id")
+fn several(name: &str, labels: &[String]) -> Failure {
+    let text =
+        format!("{name:?} is the name of several containers, or the beginning of their ids: {}", labels.join(", "));
+    Failure::usage(text, "use the whole id, or more of it")
 }
 
-/// The last record of the one whose id this is; else of one that is called so, or whose id begins so, as engines
-/// choose: anybody may call a container by another one's id.
-fn newest<'a>(name: &str, records: &'a [Value]) -> Option<&'a Value> {
-    let last = |is_it: &dyn Fn(&Value) -> bool| records.iter().rev().find(|record| is_it(record));
-    let begins = |record: &Value| name.len() >= 4 && record["id"].as_str().is_some_and(|id| id.starts_with(name));
-    last(&|record| record["id"] == name).or_else(|| last(&|record| record["name"] == name)).or_else(|| last(&begins))
+/// The newest audit record of the container with this id, for who may read the trail.
+fn newest(id: &str, config: &Config) -> Option<Value> {
+    let records = audit::read(&config.audit).ok()?;
+    records.into_iter().rfind(|record| record["id"] == id)
 }
 
 /// The newest audit record of a container that no engine has any more.
 fn from_audit(name: &str, format: Format, config: &Config, search: &Search) -> Result<(), Failure> {
     let place = audit::place(&config.audit);
-    let records = audit::read(&config.audit);
-    let reason = match &records {
-        Ok(records) => match newest(name, records) {
+    let reason = match audit::read(&config.audit) {
+        Ok(records) => match choose(name, &records)? {
             Some(record) => {
-                note(&format!("no engine has {name:?} any more, or none that could be asked: see the audit trail"));
+                note(&whether_it_is_gone(name, search));
                 return match format {
                     Format::Json => print_json(&gone_json(record, &place)),
                     Format::Human => print(&gone(record, &place, style())),
                 };
             }
-            None => "no such container",
+            None => "no such container".to_owned(),
         },
         Err(reason) => reason,
     };
-    let mut looked: Vec<String> =
-        search.looks.iter().map(|look| format!("{} ({})", look.place, look.outcome)).collect();
-    looked.push(format!("{place} ({reason})"));
     let denied = reason == audit::DENIED || search.looks.iter().any(|look| look.denied);
-    let text = format!("no container {name:?} was found; looked at {}", looked.join(", "));
-    let hint = if denied {
+    let mut looked: Vec<String> = search.looks.iter().map(look).collect();
+    looked.push(format!("{place} ({reason})"));
+    looked.dedup();
+    let nobody = if search.looks.is_empty() { ", and no engine in its usual place" } else { "" };
+    let text = format!("no container {name:?} was found{nobody}; looked at {}", looked.join(", "));
+    let hint = if let Some(near) = similar(name, &search.names) {
+        format!("did you mean --container {}?", printable(near))
+    } else if denied {
         format!("sudo cudaview explain --container {name}, or ask as somebody who may talk to the engine")
     } else {
         "docker ps --all, podman ps --all; a rootless container is asked about by its owner".to_owned()
     };
     Err(Failure::new(Exit::Failed, anyhow::anyhow!(text), hint))
+}
+
+/// The newest record of this name, of this id, or of the one id that begins so.
+fn choose<'a>(name: &str, records: &'a [Value]) -> Result<Option<&'a Value>, Failure> {
+    let id = |record: &'a Value| record["id"].as_str().unwrap_or_default();
+    let newest = |is_it: &dyn Fn(&Value) -> bool| records.iter().rev().find(|record| is_it(record));
+    // By the id first: anybody may call a container by another one's id.
+    let named = newest(&|record| record["id"] == name).or_else(|| newest(&|record| record["name"] == name));
+    if named.is_some() {
+        return Ok(named);
+    }
+    let begun = || records.iter().rev().filter(|record| id(record).starts_with(name));
+    let ids: BTreeSet<&str> = begun().map(id).collect();
+    if ids.len() > 1 {
+        let labels: Vec<String> = ids.into_iter().take(8).map(|id| printable(containers::short(id))).collect();
+        return Err(several(name, &labels));
+    }
+    Ok(begun().next())
+}
+
+fn look(look: &Look) -> String {
+    format!("{} ({})", look.place, look.outcome)
+}
+
+/// What an answer from the audit trail leaves open.
+fn whether_it_is_gone(name: &str, search: &Search) -> String {
+    let unanswered: Vec<String> = search.looks.iter().filter(|look| look.unanswered).map(look).collect();
+    if unanswered.is_empty() {
+        format!("no engine has {name:?} any more: see the audit trail")
+    } else {
+        let places = unanswered.join(", ");
+        format!("this is from the audit trail, and {name:?} may still be there: not everybody could be asked: {places}")
+    }
+}
+
+/// What somebody who typed half a name may have meant.
+fn similar<'a>(name: &str, names: &'a [String]) -> Option<&'a str> {
+    let names = || names.iter().map(String::as_str).filter(|one| containers::is_name(one));
+    names().find(|one| one.starts_with(name)).or_else(|| spelling::nearest(name, names()))
 }

@@ -90,8 +90,7 @@ pub fn decide(container: &Container<'_>, config: &Config) -> Result<Decision, Fa
         None
     };
     if let Some(cdi) = cdi.as_ref().filter(|cdi| !cdi.missing.is_empty()) {
-        let message =
-            format!("{} does not know {}", quoted_list(&cdi.files), inventory.host_names(&cdi.missing));
+        let message = format!("{} does not know {}", quoted_list(&cdi.files), inventory.host_names(&cdi.missing));
         let hint = "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml";
         decided.findings.push(Finding::new(Code::CdiOutOfDate, Severity::Warning, message, hint));
     }

@@ -20,7 +20,7 @@ use crate::report::{ImageEnv, Subject, Told, explain, explain_json, page};
 use crate::situation::{HostFacts, Situation, from_spec};
 use crate::spec::Spec;
 use crate::spelling;
-use crate::sys::{configuration, inventory};
+use crate::sys::{configuration, containers, inventory};
 use crate::whatif::WhatIf;
 
 /// What to type in place of a bare `explain`.
@@ -114,6 +114,9 @@ fn print_page(name: &str, format: Format) -> Result<(), Failure> {
     let names: Vec<&str> = Code::ALL.iter().map(|code| code.name()).collect();
     let hint = match spelling::nearest(&name.to_ascii_lowercase(), names.iter().copied()) {
         Some(near) => format!("did you mean cudaview explain {near}?"),
+        None if containers::is_name(name) => {
+            format!("for a container: cudaview explain --container {name}; findings: {}", names.join(", "))
+        }
         None => format!("one of: {}", names.join(", ")),
     };
     Err(Failure::usage(format!("no finding is called {}", quoted(name)), hint))

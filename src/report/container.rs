@@ -20,8 +20,44 @@ pub enum Made {
     ChangedAfter(AsIs),
     /// Its hook without another door: the nodes are mounted, the environment is as it was.
     HookAlone(AsIs),
+    /// cudaview, which only wrote down what it would do.
+    Observed(AsIs),
     /// The engine alone.
     Without(AsIs),
+}
+
+/// What a report on a container may say as a fact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tense {
+    /// It runs.
+    Sees,
+    /// It ran.
+    Saw,
+    /// It was created, and may have run.
+    WasSetUp,
+    /// It never ran, or nothing says what was done.
+    Would,
+}
+
+impl Tense {
+    /// The verb of the first line.
+    pub(super) fn verb(self) -> &'static str {
+        match self {
+            Tense::Sees => "sees",
+            Tense::Saw => "saw",
+            Tense::WasSetUp => "was set up to see",
+            Tense::Would => "would see",
+        }
+    }
+
+    fn json(self) -> &'static str {
+        match self {
+            Tense::Sees => "sees",
+            Tense::Saw => "saw",
+            Tense::WasSetUp => "was-set-up",
+            Tense::Would => "would",
+        }
+    }
 }
 
 /// What there is in a container that is not as cudaview would have it.
@@ -67,6 +103,8 @@ pub struct Container {
     pub state: Option<String>,
     /// Who had a hand in it.
     pub made: Made,
+    /// Whether it is so, was so, or would be.
+    pub tense: Tense,
     /// Whose each variable is.
     pub origins: Vec<Origin>,
     /// Sockets, files and clients.
@@ -80,7 +118,7 @@ impl Container {
     pub(super) fn as_is(&self) -> Option<&AsIs> {
         match &self.made {
             Made::Cudaview => None,
-            Made::ChangedAfter(now) | Made::HookAlone(now) | Made::Without(now) => Some(now),
+            Made::ChangedAfter(now) | Made::HookAlone(now) | Made::Observed(now) | Made::Without(now) => Some(now),
         }
     }
 }
@@ -97,7 +135,9 @@ pub(super) fn section(subject: &Subject<'_>, style: Style) -> String {
     }
     out.push_str("Looked at\n");
     for place in &container.looked_at {
-        out.push_str(&format!("  {}\n", fitting(&brief(place), style.width.saturating_sub(3))));
+        // A path stays whole, whatever the width: so it can be copied.
+        let lines = style.wrap(4, &printable(place));
+        out.extend(lines.iter().enumerate().map(|(number, line)| format!("{:1$}{line}\n", "", 2 + 2 * number.min(1))));
     }
     for note in &container.notes {
         out.push_str(&style.tagged(0, &style.paint(Tone::Yellow, "note"), &printable(note)));
@@ -151,6 +191,7 @@ pub(super) fn json(container: &Container, name: Option<&str>, visible: impl Fn(&
         Made::Cudaview => "cudaview",
         Made::ChangedAfter(_) => "changed-after-cudaview",
         Made::HookAlone(_) => "hook-alone",
+        Made::Observed(_) => "observed",
         Made::Without(_) => "without-cudaview",
     };
     let origin = |origin: &Origin| {
@@ -166,6 +207,7 @@ pub(super) fn json(container: &Container, name: Option<&str>, visible: impl Fn(&
         "runtime": container.runtime,
         "state": container.state,
         "made": made,
+        "tense": container.tense.json(),
         "visible": container.as_is().map(visible),
         "origins": container.origins.iter().map(origin).collect::<Vec<_>>(),
         "lookedAt": container.looked_at,
@@ -193,16 +235,6 @@ fn brief(text: &str) -> String {
     parts.collect::<Vec<_>>().join("/")
 }
 
-/// The end of a text that is too long for a line.
-fn fitting(text: &str, room: usize) -> String {
-    let length = text.chars().count();
-    if length <= room {
-        return text.to_owned();
-    }
-    let end: String = text.chars().skip(length + 1 - room.max(2)).collect();
-    format!("…{end}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -214,6 +246,5 @@ mod tests {
         assert_eq!(brief(&path), "/run/moby/0123456789ab…/config.json");
         assert_eq!(brief(&format!("/i/{id}/=c2hhMjU2OjAxMjM0NTY3ODlh")), "/i/0123456789ab…/=…");
         assert_eq!(brief("a\u{1b}[31m"), "a\\u{1b}[31m");
-        assert_eq!((fitting("abcdef", 6), fitting("abcdef", 4)), ("abcdef".to_owned(), "…def".to_owned()));
     }
 }

@@ -27,7 +27,8 @@ pub fn gone(record: &Value, place: &str, style: Style) -> String {
     let text = |key: &str| record[key].as_str().unwrap_or_default();
     let name = if text("name").is_empty() { text("id") } else { text("name") };
     let width = Style { width: style.width + 1, ..style };
-    let first = format!("{} {} ({})", plain(name), saw(record), plain(text("verdict")));
+    let verdict = if text("mode") == "observe" { "observed".to_owned() } else { plain(text("verdict")) };
+    let first = format!("{} {} ({verdict})", plain(name), saw(record));
     let mut out: String = width.wrap(0, &first).into_iter().map(|line| style.paint(Tone::Bold, &line) + "\n").collect();
     out.push_str("\nFrom the audit trail\n");
     let mut row = |label: &str, text: String| out.push_str(&style.beside(&format!("  {label}"), COLUMN, &[text]));
@@ -65,12 +66,16 @@ pub fn gone(record: &Value, place: &str, style: Style) -> String {
 
 fn saw(record: &Value) -> String {
     let seen: Vec<String> = labels(record, "visible");
+    let is_observed = record["mode"] == "observe";
+    // It is written before the program is started, and whether that came to be is in no record.
+    let saw = if is_observed { "would have been set up to see" } else { "was set up to see" };
     match (record["verdict"].as_str(), seen.as_slice()) {
+        (Some("refused"), _) if is_observed => "would have been refused".to_owned(),
         (Some("refused"), _) => "was refused".to_owned(),
-        (_, []) => "saw no GPU".to_owned(),
-        (_, [only]) => format!("saw 1 GPU: cuda:0 was host GPU {only}"),
-        (_, [first, second]) => format!("saw 2 GPUs: cuda:0 was host GPU {first}, cuda:1 was host GPU {second}"),
-        (_, all) => format!("saw {} GPUs: cuda:0 to cuda:{} were host GPUs {}", all.len(), all.len() - 1, list(all)),
+        (_, []) => format!("{saw} no GPU"),
+        (_, [only]) => format!("{saw} 1 GPU: cuda:0 was host GPU {only}"),
+        (_, [first, second]) => format!("{saw} 2 GPUs: cuda:0 was host GPU {first}, cuda:1 was host GPU {second}"),
+        (_, all) => format!("{saw} {} GPUs: cuda:0 to cuda:{} were host GPUs {}", all.len(), all.len() - 1, list(all)),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::style::Tone;
 use super::words::{all_of, flags_for};
-use super::{Style, Subject, refusal};
+use super::{Made, Style, Subject, refusal};
 use crate::finding::{Code, Finding, Severity, quoted};
 use crate::plan::Verdict;
 use crate::provenance::Engine;
@@ -67,10 +67,21 @@ fn hints(subject: &Subject<'_>, finding: &Finding) -> Vec<String> {
     match (finding.code, decided) {
         (Code::HostIndexOverride, Some(decided)) if typed => host_index(subject, decided),
         (Code::ImageDefaultYields, _) => image_default(subject),
+        (Code::NothingGranted, _) => nothing_granted(subject, finding),
         (Code::OverrideMatchesNothing, _) if subject.plan.verdict == Verdict::Refused => refusal::hints(subject),
         _ if finding.hint.is_empty() => Vec::new(),
         _ => vec![finding.hint.clone()],
     }
+}
+
+/// A container that another runtime made needs cudaview's as well, or the numbers inside are others.
+fn nothing_granted(subject: &Subject<'_>, finding: &Finding) -> Vec<String> {
+    let is_dockers = subject.container.is_some_and(|container| container.engine == Engine::Docker);
+    let without = subject.container.is_some_and(|container| matches!(container.made, Made::Without(_)));
+    if is_dockers && without && finding.hint.starts_with("--gpus") {
+        return vec![format!("--runtime cudaview {}", finding.hint)];
+    }
+    vec![finding.hint.clone()]
 }
 
 fn host_index(subject: &Subject<'_>, decided: &Reconciliation) -> Vec<String> {

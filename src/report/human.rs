@@ -48,9 +48,11 @@ fn first_line(subject: &Subject<'_>, style: Style) -> String {
             [] => "no GPU: CUDA finds no device".to_owned(),
             devices => mapping(subject.inventory, devices),
         };
-        let sees = if now.certain { "sees" } else { "probably sees" };
+        let sees = container.tense.verb();
+        let sees = if now.certain { sees.to_owned() } else { format!("probably {sees}") };
         let who = match container.made {
             Made::Without(_) => "made without cudaview",
+            Made::Observed(_) => "observed by cudaview, not changed",
             Made::HookAlone(_) => "made by cudaview's hook alone",
             Made::Cudaview | Made::ChangedAfter(_) => "changed after cudaview",
         };
@@ -59,9 +61,10 @@ fn first_line(subject: &Subject<'_>, style: Style) -> String {
     let text = decided(subject);
     let text = match subject.name {
         Some(name) if plan.verdict == Verdict::Refused => {
-            format!("{name} was refused: {}", text.trim_start_matches("no container: "))
+            let refused = if subject.done { "was refused" } else { "would be refused" };
+            format!("{name} {refused}: {}", text.trim_start_matches("no container: "))
         }
-        Some(name) => format!("{name} sees {text}"),
+        Some(name) => format!("{name} {} {text}", subject.container.map_or("sees", |container| container.tense.verb())),
         None => text,
     };
     bold(&format!("{text} ({})", outcome(subject)))

@@ -223,7 +223,10 @@ mod tests {
         let text = |name, text: &str| check(&[(name, text)]).expect_err("a mistake");
         let broken = SPEC.replace("type: c", "type: x");
         let error = text("a.yaml", &broken);
-        assert!(error.contains("/a.yaml\": devices[0].containerEdits.deviceNodes[0].type: \"x\" is no kind of node"), "{error}");
+        assert!(
+            error.contains("/a.yaml\": devices[0].containerEdits.deviceNodes[0].type: \"x\" is no kind of node"),
+            "{error}"
+        );
         let error = text("a.json", "{\"kind\": \"nvidia.com/gpu\",\n oops}");
         assert!(error.contains("/a.json\": line 2 column 2: "), "{error}");
     }

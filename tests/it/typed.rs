@@ -64,13 +64,13 @@ fn pages_are_found_by_a_misspelt_name_too() {
     "#);
     insta::assert_snapshot!(error(&["explain", "no-such-finding"]), @r#"
     cudaview: no finding is called "no-such-finding"
-    hint: one of: override-matches-nothing, override-exceeds-grant,
-          host-index-override, ambiguous-index, duplicate-entries,
-          not-a-cuda-value, malformed-value, disabled-by-override,
-          image-default-yields, image-request-ignored, nothing-granted,
-          unknown-device, request-unreadable, withheld, cannot-narrow,
-          cdi-out-of-date, one-mig-device, device-order-changed, device-order-mixed,
-          unfixable-env
+    hint: for a container: cudaview explain --container no-such-finding; findings:
+          override-matches-nothing, override-exceeds-grant, host-index-override,
+          ambiguous-index, duplicate-entries, not-a-cuda-value, malformed-value,
+          disabled-by-override, image-default-yields, image-request-ignored,
+          nothing-granted, unknown-device, request-unreadable, withheld,
+          cannot-narrow, cdi-out-of-date, one-mig-device, device-order-changed,
+          device-order-mixed, unfixable-env
     exit 2
     "#);
     insta::assert_snapshot!(error(&["explain", "withheld", "--format", "json"]), @r#"

@@ -36,16 +36,24 @@ pub(super) fn search(name: &str, places: &Places, search: &mut Search) {
         let tasks = match tasks(folder) {
             Ok(tasks) => tasks,
             Err(error) => {
-                search.failed(folder, &error);
+                search.failed(socket, &error, places.containerd_is_named);
                 continue;
             }
         };
         match choose(name, &tasks, |task| &task.id, |task| task.is_called(name)) {
             // Docker was asked itself.
-            Ok(Some(task)) if search.found.iter().any(|found| found.id == task.id) => {}
+            Ok(Some(task)) if search.knows(&task.id) => {}
             Ok(Some(task)) => search.found.push(found(socket, task)),
-            Ok(None) => search.look(folder.display(), "no such container"),
-            Err(count) => search.look(folder.display(), format!("{count} containers are called so, or begin so")),
+            Ok(None) => {
+                let others = tasks.iter().filter(|task| task.engine() == Engine::Containerd);
+                search.names.extend(others.map(|task| task.name().unwrap_or(&task.id).to_owned()));
+                search.has_none(socket);
+            }
+            Err(several) => {
+                for task in several.into_iter().filter(|task| !search.knows(&task.id)).collect::<Vec<_>>() {
+                    search.one_of_several(task.engine(), &task.id, task.name().unwrap_or_default());
+                }
+            }
         }
     }
 }
@@ -104,6 +112,11 @@ impl Task {
         self.annotation("io.kubernetes.cri.container-name").or_else(|| self.annotation("nerdctl/name"))
     }
 
+    /// The engine whose namespace it is in.
+    fn engine(&self) -> Engine {
+        if self.namespace == "moby" { Engine::Docker } else { Engine::Containerd }
+    }
+
     fn is_called(&self, name: &str) -> bool {
         self.name() == Some(name)
     }
@@ -119,6 +132,7 @@ fn found(socket: &Path, task: &Task) -> Found {
     let is_containerds = facts.engine == Engine::Containerd;
     let mut out = Found::new(task.id.clone(), facts);
     out.state = Some("running".to_owned());
+    out.ran = Some(true);
     out.runtime = runtime_in(&task.bundle);
     out.is_ours = out.runtime.as_deref().map(is_our_runtime);
     if task.config.is_some() {

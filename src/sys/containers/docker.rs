@@ -25,10 +25,13 @@ pub(super) fn search(name: &str, places: &Places, search: &mut Search) {
                 Some(found) => search.found.push(found),
                 None => search.look(socket.display(), "the answer is not Docker's"),
             },
-            Ok((404, _)) => search.look(socket.display(), "no such container"),
-            // An ambiguous beginning of an id among others.
+            Ok((404, _)) => {
+                search.names.extend(list(socket).into_iter().map(|(_, name)| name));
+                search.has_none(socket);
+            }
+            Ok((_, answer)) if is_ambiguous(&answer) => several(socket, name, search),
             Ok((_, answer)) => search.look(socket.display(), format!("{:?}", message(&answer))),
-            Err(error) => search.failed(socket, &error),
+            Err(error) => search.failed(socket, &error, places.docker_is_named),
         }
     }
 }
@@ -42,6 +45,34 @@ fn ask(socket: &Path, target: &str) -> io::Result<(u16, Value)> {
 /// What a daemon says of a failure; somebody else's text.
 fn message(answer: &Value) -> String {
     answer["message"].as_str().unwrap_or("an answer that is not Docker's").chars().take(120).collect()
+}
+
+/// Docker's word for the beginning of several ids. Nobody else may then say which one was meant.
+// moby container/view.go and pkg/truncindex, "Multiple IDs found with provided prefix"
+fn is_ambiguous(answer: &Value) -> bool {
+    message(answer).to_ascii_lowercase().contains("multiple ids found")
+}
+
+/// Those whose id begins so. Nothing is left to guess where they cannot be listed.
+fn several(socket: &Path, beginning: &str, search: &mut Search) {
+    let listed = list(socket).into_iter().filter(|(id, _)| id.starts_with(beginning)).collect::<Vec<_>>();
+    for (id, name) in &listed {
+        search.one_of_several(Engine::Docker, id, name);
+    }
+    if listed.is_empty() {
+        search.one_of_several(Engine::Docker, &format!("{beginning}…"), "");
+    }
+}
+
+/// Every container of a daemon: its id and its name.
+fn list(socket: &Path) -> Vec<(String, String)> {
+    let Ok((200, Value::Array(all))) = ask(socket, "/containers/json?all=1") else { return Vec::new() };
+    let one = |container: &Value| {
+        let name = container.pointer("/Names/0").and_then(Value::as_str).unwrap_or_default();
+        let id = container["Id"].as_str().filter(|id| provenance::is_digest(id))?;
+        Some((id.to_owned(), name.trim_start_matches('/').to_owned()))
+    };
+    all.iter().filter_map(one).collect()
 }
 
 fn found(socket: &Path, inspected: Value) -> Option<Found> {
@@ -59,6 +90,18 @@ fn found(socket: &Path, inspected: Value) -> Option<Found> {
         Err(error) => Requests::Unknown(error.to_string()),
     };
     out.state = text("/State/Status");
+    // Go's zero time stands for a program that never ran.
+    out.ran = text("/State/StartedAt").map(|time| !time.starts_with("0001-"));
+    let failure = text("/State/Error").unwrap_or_default();
+    out.was_refused = failure.contains("cudaview: refused");
+    if out.ran == Some(false) {
+        let reason = if out.was_refused || failure.is_empty() {
+            String::new()
+        } else {
+            format!(": {}", failure.chars().take(300).collect::<String>())
+        };
+        out.notes.push(format!("its program never ran{reason}"));
+    }
     out.image_id = text("/Image").filter(|id| id.strip_prefix("sha256:").is_some_and(provenance::is_digest));
     match image_env(socket, &out) {
         Ok(env) => {
@@ -132,7 +175,7 @@ fn bundle(pid: Option<u64>, out: &mut Found) {
     }
     let is_running = pid.is_some_and(|pid| pid > 0);
     if denied || (is_running && !rustix::process::geteuid().is_root()) {
-        out.notes.push("the record of what was done is in the container's bundle, which only root may read".to_owned());
+        out.notes.push("the record of what was done is in the container's bundle, which only root may read; shown is what the configuration says now".to_owned());
     }
 }
 

@@ -36,6 +36,10 @@ pub struct Found {
     pub is_ours: Option<bool>,
     /// `running`, `exited` and so on.
     pub state: Option<String>,
+    /// Whether its program ever ran, where that is known.
+    pub ran: Option<bool>,
+    /// cudaview refused it, by the engine's own word.
+    pub was_refused: bool,
     /// The engine is an ordinary user's: nobody enforces device rules.
     pub rootless: bool,
     /// `config.json` as it is in the bundle, where there is one that can be read.
@@ -58,6 +62,8 @@ impl Found {
             runtime: None,
             is_ours: None,
             state: None,
+            ran: None,
+            was_refused: false,
             rootless: false,
             bundle: None,
             inspected: None,
@@ -66,11 +72,19 @@ impl Found {
         }
     }
 
+    /// Whether it runs now.
+    pub fn is_running(&self) -> bool {
+        matches!(self.state.as_deref(), Some("running" | "paused" | "restarting"))
+    }
+
     /// The name, or the beginning of the id, and the engine's.
     pub fn label(&self) -> String {
-        let name = self.facts.container_name.as_deref().unwrap_or_default();
-        format!("{} {} {}", self.engine.name(), short(&self.id), crate::finding::printable(name)).trim_end().to_owned()
+        label(self.engine, &self.id, self.facts.container_name.as_deref().unwrap_or_default())
     }
+}
+
+fn label(engine: Engine, id: &str, name: &str) -> String {
+    format!("{} {} {}", engine.name(), short(id), crate::finding::printable(name)).trim_end().to_owned()
 }
 
 /// A place that was looked at and had no such container.
@@ -82,6 +96,8 @@ pub struct Look {
     pub outcome: String,
     /// It is for others to look there.
     pub denied: bool,
+    /// Nobody answered, so there may be such a container all the same.
+    pub unanswered: bool,
 }
 
 /// What a search came to.
@@ -89,17 +105,50 @@ pub struct Look {
 pub struct Search {
     /// The containers that the text names: one, if all is well.
     pub found: Vec<Found>,
+    /// The ids that a text is the beginning of, and that nobody may choose among, with what people call them.
+    pub several: Vec<(String, String)>,
     /// Where there was none.
     pub looks: Vec<Look>,
+    /// What other containers are called, for hints.
+    pub names: Vec<String>,
 }
 
 impl Search {
-    fn look(&mut self, place: impl std::fmt::Display, outcome: impl Into<String>) {
-        self.looks.push(Look { place: place.to_string(), outcome: outcome.into(), denied: false });
+    fn has_none(&mut self, place: &Path) {
+        let (place, outcome) = (place.display().to_string(), "no such container".to_owned());
+        self.looks.push(Look { place, outcome, denied: false, unanswered: false });
     }
 
-    fn failed(&mut self, place: &Path, error: &std::io::Error) {
+    fn look(&mut self, place: impl std::fmt::Display, outcome: impl Into<String>) {
+        let (place, outcome) = (place.to_string(), outcome.into());
+        self.looks.push(Look { place, outcome, denied: false, unanswered: true });
+    }
+
+    /// One of several that the text may mean.
+    fn one_of_several(&mut self, engine: Engine, id: &str, name: &str) {
+        if !self.several.iter().any(|(known, _)| known == id) {
+            self.several.push((id.to_owned(), label(engine, id, name)));
+        }
+    }
+
+    /// Whether another place had this container already.
+    fn knows(&self, id: &str) -> bool {
+        self.found.iter().any(|found| found.id == id) || self.several.iter().any(|(known, _)| known == id)
+    }
+
+    /// What people call each container that the text may mean, where these are several.
+    pub fn ambiguity(&self) -> Option<Vec<String>> {
+        let labels = self.found.iter().map(Found::label).chain(self.several.iter().map(|(_, label)| label.clone()));
+        let is_ambiguous = self.found.len() > 1 || !self.several.is_empty();
+        is_ambiguous.then(|| labels.collect())
+    }
+
+    /// A usual place that is not there is not worth a word; one that somebody named is.
+    fn failed(&mut self, place: &Path, error: &std::io::Error, is_named: bool) {
         use std::io::ErrorKind;
+        if error.kind() == ErrorKind::NotFound && !is_named {
+            return;
+        }
         let outcome = match error.kind() {
             ErrorKind::NotFound => "not there".to_owned(),
             ErrorKind::PermissionDenied => "not permitted".to_owned(),
@@ -107,7 +156,7 @@ impl Search {
             _ => error.to_string(),
         };
         let denied = error.kind() == ErrorKind::PermissionDenied;
-        self.looks.push(Look { place: place.display().to_string(), outcome, denied });
+        self.looks.push(Look { place: place.display().to_string(), outcome, denied, unanswered: true });
     }
 }
 
@@ -132,13 +181,13 @@ pub fn short(id: &str) -> &str {
     if super::provenance::is_digest(hex) { hex.get(..12).unwrap_or(hex) } else { id }
 }
 
-/// The one that is called so; else the one whose id begins so, where that is one.
+/// The one that is called so; else the one whose id begins so, where that is one. The error is those that fit alike.
 fn choose<'a, T>(
     name: &str,
     all: &'a [T],
     id: impl Fn(&T) -> &str,
     is_called: impl Fn(&T) -> bool,
-) -> Result<Option<&'a T>, usize> {
+) -> Result<Option<&'a T>, Vec<&'a T>> {
     if let Some(found) = all.iter().find(|one| id(one) == name) {
         return Ok(Some(found));
     }
@@ -148,7 +197,7 @@ fn choose<'a, T>(
     match fitting.as_slice() {
         [] => Ok(None),
         [only] => Ok(Some(only)),
-        several => Err(several.len()),
+        _ => Err(fitting),
     }
 }
 
@@ -178,6 +227,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_usual_place_that_is_not_there_is_no_news() {
+        let mut search = Search::default();
+        let error = |kind: std::io::ErrorKind| std::io::Error::from(kind);
+        search.failed(Path::new("/usual"), &error(std::io::ErrorKind::NotFound), false);
+        assert!(search.looks.is_empty(), "{search:?}");
+        search.failed(Path::new("/usual"), &error(std::io::ErrorKind::PermissionDenied), false);
+        search.failed(Path::new("/named"), &error(std::io::ErrorKind::NotFound), true);
+        let outcomes: Vec<&str> = search.looks.iter().map(|look| look.outcome.as_str()).collect();
+        assert_eq!(outcomes, ["not permitted", "not there"]);
+    }
+
+    #[test]
     fn names_and_ids() {
         assert!(is_name("trainer") && is_name("a_b.c-1") && is_name(&"f".repeat(64)));
         for bad in ["", "-a", ".a", "a/b", "a b", "a\n", "a?x", "a%2f", "é"] {
@@ -189,7 +250,10 @@ mod tests {
     #[test]
     fn a_name_goes_before_the_beginning_of_an_id() {
         let all = [("abc1", "web"), ("abd2", "abc"), ("f00", "web2"), ("f1", "dup"), ("f2", "dup")];
-        let chosen = |name: &str| choose(name, &all, |one| one.0, |one| one.1 == name).map(|one| one.map(|one| one.0));
+        let chosen = |name: &str| {
+            let chosen = choose(name, &all, |one| one.0, |one| one.1 == name);
+            chosen.map(|one| one.map(|one| one.0)).map_err(|several| several.len())
+        };
         assert_eq!(chosen("abc1"), Ok(Some("abc1")));
         assert_eq!(chosen("abc"), Ok(Some("abd2")), "it is called so");
         assert_eq!(chosen("web"), Ok(Some("abc1")));

@@ -10,10 +10,14 @@ use serde::Deserialize;
 pub struct Places {
     /// Docker's sockets.
     pub docker: Vec<PathBuf>,
+    /// Somebody named the one to ask.
+    pub docker_is_named: bool,
     /// A `DOCKER_HOST` that is no socket.
     pub docker_elsewhere: Option<String>,
     /// containers/storage, podman's.
     pub storage: Vec<PathBuf>,
+    /// Somebody named its configuration.
+    pub storage_is_named: bool,
     /// containerd's sockets.
     pub containerd: Vec<PathBuf>,
     /// Somebody named the one to ask.
@@ -54,6 +58,8 @@ impl Places {
             // The daemon of whoever asks, without root.
             out.docker.extend(runtime_folder.filter(|_| !is_root).map(|folder| folder.join("docker.sock")));
         }
+        out.docker_is_named = variable("DOCKER_HOST").is_some();
+        out.storage_is_named = variable("CONTAINERS_STORAGE_CONF").is_some();
         out.storage = storage(is_root, variable);
         out.containerd_is_named = variable("CONTAINERD_ADDRESS").is_some();
         out.containerd = match variable("CONTAINERD_ADDRESS") {

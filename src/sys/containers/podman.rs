@@ -12,7 +12,7 @@ pub(super) fn search(name: &str, places: &Places, search: &mut Search) {
         match trusted::folder(root) {
             Ok(()) => {}
             Err(trusted::Untrusted::Read { source, .. }) => {
-                search.failed(root, &source);
+                search.failed(root, &source, places.storage_is_named);
                 continue;
             }
             Err(error) => {
@@ -29,8 +29,16 @@ pub(super) fn search(name: &str, places: &Places, search: &mut Search) {
         };
         match choose(name, &listed, |one| &one.id, |one| one.names.iter().any(|own| own == name)) {
             Ok(Some(container)) => search.found.push(found(container)),
-            Ok(None) => search.look(root.display(), "no such container"),
-            Err(count) => search.look(root.display(), format!("{count} containers have an id that begins so")),
+            Ok(None) => {
+                search.names.extend(listed.iter().flat_map(|one| one.names.iter().cloned()));
+                search.has_none(root);
+            }
+            Err(several) => {
+                for one in several {
+                    let name = one.names.first().map(String::as_str).unwrap_or_default();
+                    search.one_of_several(Engine::Podman, &one.id, name);
+                }
+            }
         }
     }
 }
@@ -59,6 +67,9 @@ fn found(listed: &podman::Listed) -> Found {
     }
     out.rootless = !rustix::process::geteuid().is_root();
     monitor(&listed.id, &mut out);
+    if !out.is_running() && out.bundle.is_some() {
+        out.notes.push("podman's storage does not say whether its program ever ran".to_owned());
+    }
     out
 }
 
@@ -67,6 +78,7 @@ fn monitor(id: &str, out: &mut Found) {
     let monitor = processes::called("conmon").find(|process| process.argument("-c") == Some(id));
     out.state = Some(if monitor.is_some() { "running" } else { "stopped" }.to_owned());
     if let Some(runtime) = monitor.as_ref().and_then(|process| process.argument("-r")) {
+        out.ran = Some(true);
         out.is_ours = Some(is_our_runtime(runtime));
         out.runtime = Some(runtime.to_owned());
     }

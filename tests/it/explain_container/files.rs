@@ -76,12 +76,25 @@ fn config(env: &[&str], annotations: &Value) -> Value {
 fn what_podman_left() {
     let files = Files::new();
     files.check("llm", 0, &["5f0c2c6c1b0e of podman, stopped", "(made without cudaview)"]);
-    files.check("llm", 0, &["llm sees no GPU", "With cudaview", "user: \"3\" is not in the image"]);
+    files.check(
+        "llm",
+        0,
+        &[
+            "llm was set up to see no GPU",
+            "whether its program ever ran",
+            "With cudaview",
+            "user: \"3\" is not in the image",
+        ],
+    );
     files.check(&ID[..6], 0, &["made without cudaview"]);
     files.check("nobody", 1, &["storage (no such container)"]);
     let second = json!([{"id": OTHER, "names": ["second"]}, {"id": "../../x", "names": ["evil\u{1b}"]}]);
     files.write("storage/overlay-containers/volatile-containers.json", &second.to_string());
-    files.check(&ID[..4], 1, &["2 containers have an id that begins so"]);
+    files.check(&ID[..4], 2, &["beginning of their ids: podman 5f0c2c6c1b0e llm, podman 5f0cffffffff second"]);
+    // Another engine has only one that begins so: that does not make it the one that was meant.
+    let task = "io.containerd.runtime.v2.task/default/5f0c-task/config.json";
+    files.write(task, &config(&[], &json!({})).to_string());
+    files.check("5f0c", 2, &["podman 5f0c2c6c1b0e llm, podman 5f0cffffffff second", "containerd 5f0c-task"]);
     files.check(
         "second",
         1,

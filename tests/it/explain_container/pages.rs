@@ -34,6 +34,17 @@ impl Daemon {
                 let target = question.split(' ').nth(1).unwrap_or_default();
                 let (status, body) = match target {
                     "/containers/trainer/json" => ("200 OK", container.clone()),
+                    "/containers/5/json" => {
+                        ("400 Bad Request", json!({"message": "Multiple IDs found with provided prefix: 5"}))
+                    }
+                    "/containers/json?all=1" => (
+                        "200 OK",
+                        json!([
+                            {"Id": ID, "Names": ["/trainer"]},
+                            {"Id": ID.replace('f', "e"), "Names": ["/other"]},
+                            {"Id": IMAGE, "Names": ["/third"]},
+                        ]),
+                    ),
                     "/info" => ("200 OK", info.clone()),
                     _ if target == format!("/images/sha256:{IMAGE}/json") => ("200 OK", image.clone()),
                     _ => ("404 Not Found", json!({"message": "No such thing"})),
@@ -44,6 +55,16 @@ impl Daemon {
             }
         });
         Daemon { folder, columns: None }
+    }
+
+    /// Puts a configuration in place, with an audit trail of its own.
+    fn configured(self, more: &str, trail: &[Value]) -> Daemon {
+        let path = self.folder.path().join("audit.jsonl");
+        std::fs::write(self.folder.path().join("config.toml"), format!("audit = '{}'\n{more}", path.display()))
+            .unwrap();
+        let lines: Vec<String> = trail.iter().map(ToString::to_string).collect();
+        std::fs::write(path, lines.join("\n")).unwrap();
+        self
     }
 
     /// Asks about a container, and cuts the folder's name out of what is said.
@@ -58,7 +79,7 @@ impl Daemon {
             .env("CONTAINERD_ADDRESS", "/no/containerd/c.sock")
             .envs(self.columns.map(|columns| ("COLUMNS", columns)));
         let (code, stdout, stderr) = text(&command.output().unwrap());
-        for line in stdout.lines().filter(|_| !more.contains(&"json")) {
+        for line in stdout.lines().filter(|line| !more.contains(&"json") && line.trim().contains(' ')) {
             assert!(line.chars().count() <= 80, "{line}");
         }
         let folder = path.display().to_string();
@@ -108,6 +129,70 @@ fn made_without_cudaview() {
     let env = ["CUDA_VISIBLE_DEVICES=1,3", PATH];
     let daemon = Daemon::new(container(&env, &gpus(&["1", "3"]), &json!({"Runtime": "runc"})), image(&[PATH]));
     insta::assert_snapshot!(daemon.ask("trainer", &[]));
+}
+
+/// A stopped one has no bundle; what was done is in the audit trail, or nowhere.
+#[test]
+fn stopped_since_the_configuration_changed() {
+    let env = [PATH, "CUDA_VISIBLE_DEVICES=0"];
+    let mut stopped = container(&env, &json!([{"Driver": "", "Count": -1, "Capabilities": [["gpu"]]}]), &json!({}));
+    stopped["State"] = json!({"Status": "exited", "Pid": 0, "StartedAt": "2025-01-01T13:05:12Z", "Error": ""});
+    let narrow = "[reconcile]\nimage_default = \"narrow\"\n";
+    let all = json!(["0", "1", "2", "3"]);
+    let record = json!({"schemaVersion": 1, "time": "2025-01-01T13:05:12Z", "door": "runtime", "mode": "enforce",
+        "id": ID, "name": "trainer", "engine": "docker", "verdict": "rewritten", "granted": all, "kept": all,
+        "visible": all, "provenance": "image", "before": {"cvd": "0", "nvd": "all"},
+        "after": {"order": "PCI_BUS_ID", "trace": "0,1,2,3"}, "findings": []});
+    let daemon = || Daemon::new(stopped.clone(), image(&env));
+    insta::assert_snapshot!(daemon().configured(narrow, std::slice::from_ref(&record)).ask("trainer", &[]));
+    insta::assert_snapshot!(daemon().configured(narrow, &[]).ask("trainer", &[]));
+    let json = daemon().configured(narrow, &[record]).ask("trainer", &["--format", "json"]);
+    assert!(json.contains("\"tense\": \"saw\""), "{json}");
+}
+
+#[test]
+fn a_program_that_never_ran() {
+    let env = ["CUDA_VISIBLE_DEVICES=1,3", PATH];
+    let mut created = container(&env, &gpus(&["1", "3"]), &json!({}));
+    created["State"] = json!({"Status": "created", "Pid": 0, "StartedAt": "0001-01-01T00:00:00Z",
+        "Error": "failed to create task: exec: \"nosuch\": not found"});
+    let said = Daemon::new(created, image(&[PATH])).ask("trainer", &[]);
+    assert!(said.starts_with("trainer would see 2 GPUs: cuda:0 is host GPU 1, cuda:1 is host GPU 3 (rew"), "{said}");
+    assert!(said.contains("note: its program never ran: failed to create task: exec: \"nosuch\": not found"), "{said}");
+    let mut refused = container(&["CUDA_VISIBLE_DEVICES=7", PATH], &gpus(&["1", "3"]), &json!({}));
+    refused["State"] = json!({"Status": "created", "Pid": 0, "StartedAt": "0001-01-01T00:00:00Z", "Error": ""});
+    let said = Daemon::new(refused.clone(), image(&[PATH])).ask("trainer", &[]);
+    assert!(said.starts_with("trainer would be refused: CUDA_VISIBLE_DEVICES=\"7\" names"), "{said}");
+    refused["State"]["Error"] = json!("OCI runtime create failed: cudaview: refused, CUDA_VISIBLE_DEVICES=\"7\"");
+    let said = Daemon::new(refused, image(&[PATH])).ask("trainer", &[]);
+    assert!(said.starts_with("trainer was refused: CUDA_VISIBLE_DEVICES=\"7\" names"), "{said}");
+}
+
+#[test]
+fn observed_and_not_changed() {
+    let env = ["CUDA_VISIBLE_DEVICES=1,3", PATH];
+    let daemon = Daemon::new(container(&env, &gpus(&["1", "3"]), &json!({})), image(&[PATH]));
+    let said = daemon.configured("mode = \"observe\"\n", &[]).ask("trainer", &[]);
+    let first = "trainer sees 1 GPU: cuda:0 is host GPU 3 (observed by cudaview, not changed)\n";
+    assert!(said.starts_with(first) && said.contains("runtime cudaview, running"), "{said}");
+}
+
+#[test]
+fn the_beginning_of_several_ids() {
+    let daemon = Daemon::new(container(&[PATH], &gpus(&["1"]), &json!({})), image(&[PATH]));
+    insta::assert_snapshot!(daemon.ask("5", &[]));
+    let said = daemon.ask("train", &[]);
+    assert!(said.contains("hint: did you mean --container trainer?\n"), "{said}");
+}
+
+/// The hint for a container that another runtime made is for one that cudaview makes.
+#[test]
+fn no_gpu_without_cudaview() {
+    let env = ["CUDA_VISIBLE_DEVICES=1,3", PATH];
+    let daemon = Daemon::new(container(&env, &json!([]), &json!({"Runtime": "runc"})), image(&[PATH]));
+    let said = daemon.ask("trainer", &[]);
+    let hint = "hint: --runtime cudaview --gpus '\"device=1,3\"' gives it host GPUs 1 and 3;";
+    assert!(said.contains(hint), "{said}");
 }
 
 #[test]
@@ -169,11 +254,12 @@ fn a_trail_of_records() {
     std::fs::write(&trail, lines.join("\n")).unwrap();
     let config = folder.path().join("config.toml");
     std::fs::write(&config, format!("audit = '{}'\n", trail.display())).unwrap();
+    std::fs::write(folder.path().join("storage.conf"), "[storage]\ngraphroot = \"/no/storage\"\n").unwrap();
     let ask = |name: &str, more: &[&str]| {
         let mut command = cudaview();
         command.args(["explain", "--container", name, "--config"]).arg(&config).args(more);
         command.env("DOCKER_HOST", "unix:///no/d.sock").env("CONTAINERD_ADDRESS", "/no/c.sock");
-        command.env("CONTAINERS_STORAGE_CONF", folder.path().join("none"));
+        command.env("CONTAINERS_STORAGE_CONF", folder.path().join("storage.conf"));
         let (code, stdout, stderr) = text(&command.output().unwrap());
         let folder = folder.path().display().to_string();
         format!("{stdout}{stderr}exit {}", code.unwrap()).replace(&folder, "/trail")
@@ -186,6 +272,16 @@ fn a_trail_of_records() {
     let later = record(ID, "0", &["0"]).replacen(ID, &other, 1);
     std::fs::write(&trail, format!("{}\n{later}", lines[0])).unwrap();
     assert!(ask(ID, &[]).contains("cuda:0 was host GPU 3"), "{}", ask(ID, &[]));
+    // An engine that was not asked may have it still.
+    let mut command = cudaview();
+    command.args(["explain", "--container", "trainer", "--config"]).arg(&config).env("COLUMNS", "1000");
+    command.env("DOCKER_HOST", "tcp://127.0.0.1:1").env("CONTAINERD_ADDRESS", "/no/c.sock");
+    let (_, _, stderr) = text(&command.output().unwrap());
+    assert!(stderr.contains("may still be there") && stderr.contains("(only a unix socket is asked)"), "{stderr}");
+    // One of two that begin alike is not chosen.
+    let both = [lines[0].clone(), lines[0].replace(ID, &ID.replace('f', "e")).replace("trainer", "other")];
+    std::fs::write(&trail, both.join("\n")).unwrap();
+    assert!(ask(&ID[..1], &[]).ends_with("exit 2"), "{}", ask(&ID[..1], &[]));
     // What anybody could have written is not read.
     std::fs::set_permissions(&trail, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
     assert!(ask("trainer", &[]).ends_with("exit 1"), "{}", ask("trainer", &[]));

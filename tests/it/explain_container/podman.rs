@@ -75,7 +75,12 @@ fn origins(setup: Setup) {
     assert_eq!((origin(&told, CVD), hosts(&told["visible"])), (("image", Some("image")), vec![1, 3]), "{told:#}");
     let text = answer(host.command(), "other", &[]).stdout;
     assert!(text.contains("  CUDA_VISIBLE_DEVICES    user: \"3\" in place of the image's \"0\"\n"), "{text}");
-    assert!(text.contains("as always in podman") && !text.contains("Docker"), "{text}");
+    // podman's words, not Docker's.
+    assert!(text.contains("--device nvidia.com/gpu=1 --device nvidia.com/gpu=3"), "{text}");
+    assert!(text.contains("replaced by -e, as always in podman"), "{text}");
+    assert!(!text.contains("Docker") && !text.contains("decided at create"), "{text}");
+    let ran = ask(host.command(), "train", &[]).failed_with(1);
+    assert!(ran.stderr.contains("hint: did you mean --container trainer?"), "{ran}");
     let ran = ask(host.command(), "nobody", &[]).failed_with(1);
     assert!(ran.stderr.contains("storage (no such container)"), "{ran}");
 }

@@ -84,7 +84,8 @@ pub(crate) fn write_generated(folder: &Path, install: &Install, inventory_name: 
         devices.push(json!({"name": gpu["uuid"], "containerEdits": edits}));
     }
     let mut mounted: Vec<String> = (0..33).map(|n| format!("/usr/lib64/libnvidia-part{n}.so.550.54.15")).collect();
-    mounted.extend(["nvidia-smi", "nvidia-debugdump", "nvidia-cuda-mps-control"].map(|name| format!("/usr/bin/{name}")));
+    mounted
+        .extend(["nvidia-smi", "nvidia-debugdump", "nvidia-cuda-mps-control"].map(|name| format!("/usr/bin/{name}")));
     mounted.extend(["/etc/vulkan/icd.d/nvidia_icd.json", "/usr/share/nvidia/nvoptix.bin"].map(str::to_owned));
     mounted.push("/lib/firmware/nvidia/550.54.15/gsp_ga10x.bin".to_owned());
     let mounts: Vec<Value> = mounted
