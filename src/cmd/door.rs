@@ -59,10 +59,11 @@ pub struct Decision {
 pub fn decide(container: &Container<'_>, config: &Config) -> Result<Decision, Failure> {
     let spec = container.spec;
     let facts = provenance::facts(container.bundle, spec.value(), container.id, container.runtime_root);
-    let (inventory, problem) = match inventory::load(config, None) {
+    let (mut inventory, problem) = match inventory::load(config, None) {
         Ok(inventory) => (inventory, None),
         Err(error) => (Inventory::empty("none"), Some(error)),
     };
+    inventory::add_drm_nodes(&mut inventory, spec.nodes().into_iter().map(|node| node.number));
     let host = host::facts(spec, container.low_level);
     let mut situation = from_spec(spec, &inventory, &facts, &host, config);
     situation.requests.extend_from_slice(container.requests);

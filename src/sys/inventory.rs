@@ -1,6 +1,7 @@
 //! Finds out which GPUs the host has: a file, `/proc/driver/nvidia`, a cache, and only then NVML in a program apart.
 
 mod cache;
+mod drm;
 mod helper;
 mod procfs;
 
@@ -11,6 +12,7 @@ use super::trusted::{self, Untrusted};
 use crate::config::Config;
 use crate::inventory::{InvalidInventory, Inventory};
 
+pub use drm::add_drm_nodes;
 pub use helper::HelperError;
 
 /// An inventory of 16 GPUs with 7 MIG devices each is below 30 KiB.

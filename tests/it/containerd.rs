@@ -8,25 +8,13 @@ mod life;
 
 use serde_json::Value;
 
-use crate::world::containerd::{Containerd, Door, Version};
-use crate::world::count::Count;
+use crate::world::containerd::{Containerd, Door, GPUS_1_3, Version};
+use crate::world::count::{Count, Expected};
 use crate::world::{A100X4, require, uuids};
 
 /// The image that most tests run, without an opinion; and one whose author found `ENV CUDA_VISIBLE_DEVICES=0` a good idea.
 const IMAGE: &str = "box";
 const IMAGE_CVD_0: &str = "box-cvd-0";
-
-/// The flags of `ctr run` that name GPUs 1 and 3.
-const GPUS_1_3: [&str; 8] = [
-    "--device",
-    "/dev/nvidia1",
-    "--device",
-    "/dev/nvidia3",
-    "--device",
-    "/dev/nvidiactl",
-    "--device",
-    "/dev/nvidia-uvm",
-];
 
 /// A configuration in which `NVIDIA_VISIBLE_DEVICES` counts although nobody can tell who set it.
 const UNKNOWN_IS_USER: &str = "[grant]\nunknown_request = 'user'\n";
@@ -35,16 +23,6 @@ const UNKNOWN_IS_USER: &str = "[grant]\nunknown_request = 'user'\n";
 struct Host {
     containerd: Containerd,
     uuids: Vec<String>,
-}
-
-/// What a container is to see.
-struct Expected<'a> {
-    /// Host GPUs in the order of CUDA's ordinals.
-    view: &'a [usize],
-    /// Host GPUs that have a node and that NVML lists.
-    nodes: &'a [usize],
-    /// The value of `CUDA_VISIBLE_DEVICES`.
-    value: &'a str,
 }
 
 impl Host {
@@ -84,15 +62,7 @@ impl Host {
 
     #[track_caller]
     fn compare(&self, count: &Count, expected: &Expected<'_>, context: &str) {
-        let nodes: Vec<String> = expected.nodes.iter().map(|minor| format!("/dev/nvidia{minor}")).collect();
-        assert_eq!(count.cuda, self.uuids_of(expected.view), "{context}: {count:?}");
-        assert_eq!(count.nodes, nodes, "{context}: {count:?}");
-        assert_eq!(count.nvml, self.uuids_of(expected.nodes), "{context}: {count:?}");
-        assert_eq!(count.env["CUDA_VISIBLE_DEVICES"], expected.value, "{context}: {count:?}");
-        if !expected.view.is_empty() {
-            let trace: Vec<String> = expected.view.iter().map(ToString::to_string).collect();
-            assert_eq!(count.env["CUDAVIEW_HOST_GPUS"], trace.join(","), "{context}: {count:?}");
-        }
+        expected.compare(&self.uuids, count, context);
     }
 }
 

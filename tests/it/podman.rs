@@ -10,7 +10,7 @@ mod provenance;
 mod refused;
 mod rootless;
 
-use crate::world::count::Count;
+use crate::world::count::{Count, Expected};
 use crate::world::podman::{IMAGE, Setup};
 use crate::world::{A100X4, Install, Podman, require, uuids};
 
@@ -29,16 +29,6 @@ struct Host {
     podman: Podman,
     install: Install,
     uuids: Vec<String>,
-}
-
-/// What a container is to see.
-struct Expected<'a> {
-    /// Host GPUs in the order of CUDA's ordinals.
-    view: &'a [usize],
-    /// Host GPUs that have a node and that NVML lists.
-    nodes: &'a [usize],
-    /// The value of `CUDA_VISIBLE_DEVICES`.
-    value: &'a str,
 }
 
 impl Host {
@@ -70,15 +60,7 @@ impl Host {
 
     #[track_caller]
     fn compare(&self, count: &Count, expected: &Expected<'_>, context: &str) {
-        let nodes: Vec<String> = expected.nodes.iter().map(|minor| format!("/dev/nvidia{minor}")).collect();
-        assert_eq!(count.cuda, self.uuids_of(expected.view), "{context}: {count:?}");
-        assert_eq!(count.nodes, nodes, "{context}: {count:?}");
-        assert_eq!(count.nvml, self.uuids_of(expected.nodes), "{context}: {count:?}");
-        assert_eq!(count.env["CUDA_VISIBLE_DEVICES"], expected.value, "{context}: {count:?}");
-        if !expected.view.is_empty() {
-            let trace: Vec<String> = expected.view.iter().map(ToString::to_string).collect();
-            assert_eq!(count.env["CUDAVIEW_HOST_GPUS"], trace.join(","), "{context}: {count:?}");
-        }
+        expected.compare(&self.uuids, count, context);
     }
 }
 

@@ -147,3 +147,22 @@ fn a_named_file_replaces_everything() {
     host.write("file.json", "{");
     assert!(matches!(load(&Config::built_in(), Some(&file)), Err(LoadError::Invalid { .. })));
 }
+
+#[test]
+fn a_gpus_cards_are_found_by_its_address() {
+    let host = Host::new(&[("0000:07:00.0", 0, "GPU-a"), ("0000:0f:00.0", 1, "GPU-b")]);
+    for (address, card) in [("0000:07:00.0", 1), ("0000:0f:00.0", 0)] {
+        for (name, minor) in [(format!("card{card}"), card), (format!("renderD{}", 128 + card), 128 + card)] {
+            host.write(&format!("pci/{address}/drm/{name}/dev"), &format!("226:{minor}\n"));
+        }
+        host.write(&format!("pci/{address}/drm/version"), "drm 1.1.0\n");
+    }
+    let mut inventory = host.load().expect("two GPUs");
+    drm::add(&mut inventory, &host.folder.path().join("pci"));
+    let minors = |gpu: usize| -> Vec<u32> { inventory.gpus[gpu].drm_nodes.iter().map(|node| node.minor).collect() };
+    assert_eq!((minors(0), minors(1)), (vec![1, 129], vec![0, 128]));
+    // What an inventory file says stays.
+    let before = inventory.clone();
+    drm::add(&mut inventory, Path::new("/nowhere"));
+    assert_eq!(inventory, before);
+}

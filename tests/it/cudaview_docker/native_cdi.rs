@@ -1,10 +1,12 @@
+//! Specifications of the shape that NVIDIA's generator writes.
+//!
 //! `--gpus` on a host without NVIDIA's toolkit and with a CDI specification: cudaview makes the nodes, and gives the
-//! container the driver's files and hooks of the specification.
+//! container the driver's files and hooks of the specification. Where Docker resolves the names, cudaview narrows.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{GPUS_1_3, Host, paths};
 use crate::world::cdi::{self, Generated};
@@ -99,4 +101,49 @@ fn cudaview_docker_native_refuses_a_specification_that_cannot_be_trusted() {
     refused("can be written by its group or by others");
     fs::set_permissions(&generated.file, PermissionsExt::from_mode(0o644)).unwrap();
     host.docker.run(&[&["--runtime", "cudaview"], &GPUS_1_3[..]].concat(), IMAGE, &["true"]).ok();
+}
+
+/// Docker made the nodes, those under `/dev/dri` too, and what the value leaves out is taken away again.
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn cudaview_docker_cdi_takes_a_gpus_cards_with_it() {
+    require(&["dockerd", "docker", "containerd", "runc", "jq"]);
+    let install = Install::new(A100X4, "");
+    let mut inventory: Value = serde_json::from_slice(&fs::read(install.inventory()).unwrap()).unwrap();
+    for (minor, gpu) in inventory["gpus"].as_array_mut().unwrap().iter_mut().enumerate() {
+        gpu["drmNodes"] = json!([{"major": 226, "minor": minor}, {"major": 226, "minor": 128 + minor}]);
+    }
+    fs::write(install.inventory(), inventory.to_string()).unwrap();
+    let folder = install.prefix().join("cdi");
+    let generated = cdi::write_generated(&folder, &install, A100X4);
+    let flags = ["--device", "nvidia.com/gpu=1", "--device", "nvidia.com/gpu=3", "-e", "CUDA_VISIBLE_DEVICES=3"];
+    if Dockerd::program_version() < 25 {
+        let host = Host::of(Dockerd::start(&[("cudaview", &install.runtime())], None), install);
+        let ran = host.docker.run(&[&["--runtime", "cudaview"], &flags[..]].concat(), IMAGE, &["true"]);
+        assert!(ran.failed_with(125).stderr.contains("nvidia.com/gpu=1"), "Docker has it from version 25 on");
+        return;
+    }
+    let settings = json!({"storage-driver": "overlay2", "features": {"cdi": true}, "cdi-spec-dirs": [folder]});
+    let docker = Dockerd::start_with(&[("cudaview", &install.runtime())], None, &settings);
+    let host = Host::of(docker, install);
+    let cards = |name: &str| host.docker.exec(&[], name, &["sh", "-c", "ls -d /dev/dri/*"]).ok().stdout;
+
+    host.docker.up("plain", &flags, IMAGE);
+    assert_eq!(cards("plain").lines().count(), 4, "both GPUs', without cudaview");
+    host.up("narrow", IMAGE, &flags);
+    assert_eq!(cards("narrow"), "/dev/dri/card3\n/dev/dri/renderD131\n");
+    let count = host.docker.exec_count(&[], "narrow");
+    assert_eq!((count.cuda, count.nodes), (host.uuids_of(&[3]), paths(&[3])));
+    let rules = host.spec_of("narrow")["linux"]["resources"]["devices"].clone();
+    let minors: Vec<u64> = rules
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|rule| rule["major"] == 226)
+        .filter_map(|rule| rule["minor"].as_u64())
+        .collect();
+    assert_eq!(minors, [3, 131], "{rules}");
+    for path in &generated.mounted {
+        assert_eq!(host.docker.exec(&[], "narrow", &["cat", path]).ok().stdout, format!("the host's {path}\n"));
+    }
 }

@@ -3,18 +3,9 @@
 use serde_json::json;
 
 use super::{GPUS_1_3, Host, IMAGE_CVD_0, IMAGE_NVD_ALL, entries, paths};
+use crate::world::count::Expected;
 use crate::world::dockerd::IMAGE;
 use crate::world::{A100X4, Access, CUDA_ERROR_NO_DEVICE};
-
-/// What a container is to see.
-struct Expected<'a> {
-    /// Host GPUs in the order of CUDA's ordinals.
-    view: &'a [usize],
-    /// Host GPUs that have a node and that NVML lists.
-    nodes: &'a [usize],
-    /// The value of `CUDA_VISIBLE_DEVICES`.
-    value: &'a str,
-}
 
 impl Host {
     #[track_caller]

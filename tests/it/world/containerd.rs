@@ -23,6 +23,18 @@ use super::{A100X4, Install, cdi, cgroup, find_program, mounts};
 use setup::{LOW_LEVEL, WORLD, configuration};
 pub(crate) use setup::{plugin, shipped};
 
+/// The flags of `ctr run` that name GPUs 1 and 3.
+pub(crate) const GPUS_1_3: [&str; 8] = [
+    "--device",
+    "/dev/nvidia1",
+    "--device",
+    "/dev/nvidia3",
+    "--device",
+    "/dev/nvidiactl",
+    "--device",
+    "/dev/nvidia-uvm",
+];
+
 /// The namespace in which the CRI plugin keeps its containers.
 pub(crate) const KUBERNETES: &str = "k8s.io";
 

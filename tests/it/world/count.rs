@@ -42,6 +42,33 @@ impl Count {
     }
 }
 
+/// What a container is to see.
+pub(crate) struct Expected<'a> {
+    /// Host GPUs in the order of CUDA's ordinals.
+    pub(crate) view: &'a [usize],
+    /// Host GPUs that have a node and that NVML lists.
+    pub(crate) nodes: &'a [usize],
+    /// The value of `CUDA_VISIBLE_DEVICES`.
+    pub(crate) value: &'a str,
+}
+
+impl Expected<'_> {
+    /// Fails the test unless this is what it saw on a host with these GPUs.
+    #[track_caller]
+    pub(crate) fn compare(&self, host: &[String], count: &Count, context: &str) {
+        let uuids = |gpus: &[usize]| -> Vec<String> { gpus.iter().map(|gpu| host[*gpu].clone()).collect() };
+        let nodes: Vec<String> = self.nodes.iter().map(|minor| format!("/dev/nvidia{minor}")).collect();
+        assert_eq!(count.cuda, uuids(self.view), "{context}: {count:?}");
+        assert_eq!(count.nodes, nodes, "{context}: {count:?}");
+        assert_eq!(count.nvml, uuids(self.nodes), "{context}: {count:?}");
+        assert_eq!(count.env["CUDA_VISIBLE_DEVICES"], self.value, "{context}: {count:?}");
+        if !self.view.is_empty() {
+            let trace: Vec<String> = self.view.iter().map(ToString::to_string).collect();
+            assert_eq!(count.env["CUDAVIEW_HOST_GPUS"], trace.join(","), "{context}: {count:?}");
+        }
+    }
+}
+
 /// What came of making a GPU's node in a container and opening it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
