@@ -16,14 +16,15 @@ READ_ONLY = ["rbind", "ro", "nosuid", "nodev"]
 
 def check(clock, programs, inventory, nodes, library):
     """What programs in containers see, or why none could be started: {"ran": false, "why": …}."""
-    runc = programs / "runc"
-    runc = str(runc) if runc.exists() else shutil.which("runc", path=os.defpath + ":/usr/sbin:/sbin")
+    # One that was carried here may lack its libraries.
+    found = [str(programs / "runc"), shutil.which("runc", path=os.defpath + ":/usr/sbin:/sbin")]
+    runc = next((path for path in found if path and run(clock, [path, "--version"])[0] == 0), None)
     gpus = inventory["gpus"]
     lacking = None
     if os.geteuid() != 0:
         lacking = "not root"
     elif runc is None:
-        lacking = "no runc"
+        lacking = "no runc that starts"
     elif not all(f"/dev/nvidia{gpu['minor']}" in nodes for gpu in gpus):
         lacking = "no device nodes for the GPUs"
     elif any(gpu.get("mig") or gpu.get("migEnabled") for gpu in gpus):
