@@ -112,6 +112,9 @@ pub(crate) struct Refusal {
 /// The text for `CUDA_VISIBLE_DEVICES=2` of a user.
 pub(crate) const NAMES_NONE: &str = "cudaview: refused, CUDA_VISIBLE_DEVICES=\"2\" names none of the granted GPUs";
 
+/// The text for a GPU that the host does not have, for engines that do not say whose a value is.
+pub(crate) const NO_SUCH_GPU: &str = "cudaview: refused, no such GPU: \"7\"; this host has GPUs 0 to 3";
+
 /// An engine, with one way to ask for GPUs, one door and one low-level runtime.
 pub(crate) trait Engine {
     /// Its row.
@@ -133,7 +136,8 @@ pub(crate) trait Engine {
     /// Ends the container and starts it again.
     fn restart(&self, name: &str);
 
-    /// A container whose `CUDA_VISIBLE_DEVICES=2` names a GPU that it was not given.
+    /// A container whose `CUDA_VISIBLE_DEVICES=2` names a GPU that it was not given, or that asks for one that the host
+    /// does not have.
     fn refused(&self) -> Refusal;
 
     /// What is shown where the image says 0 and the user nothing; an engine whose values are of unknown origin honours it.

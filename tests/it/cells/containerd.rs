@@ -3,7 +3,9 @@
 
 use std::process::Command;
 
-use super::{Asked, Engine, NAMES_NONE, PLAIN, Refusal, Row, Scenario, WITH_DEFAULT, check, lacking, short_version};
+use super::{
+    Asked, Engine, NAMES_NONE, NO_SUCH_GPU, PLAIN, Refusal, Row, Scenario, WITH_DEFAULT, check, lacking, short_version,
+};
 use crate::world::command::{Ran, run};
 use crate::world::containerd::{Containerd, Door, Version};
 use crate::world::{find_program, require};
@@ -128,6 +130,10 @@ impl Engine for Ctr {
     }
 
     fn refused(&self) -> Refusal {
+        if self.selection == Selection::Variable {
+            let ran = self.containerd.run(Door::Cudaview, &["--env", "NVIDIA_VISIBLE_DEVICES=7"], PLAIN, &["true"]);
+            return Refusal { ran, code: 1, text: NO_SUCH_GPU };
+        }
         Refusal { ran: self.run(&Asked { image: PLAIN, value: Some("2") }, &["true"]), code: 1, text: NAMES_NONE }
     }
 
@@ -138,7 +144,7 @@ impl Engine for Ctr {
     fn limit(&self, scenario: Scenario) -> Option<&'static str> {
         match scenario {
             Scenario::ExecOverride => Some("`ctr task exec` sets no variables; what a shell inside sets goes to CUDA"),
-            Scenario::Refused => Some(UNKNOWN),
+            Scenario::Refused => (self.selection != Selection::Variable).then_some(UNKNOWN),
             _ => None,
         }
     }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use super::containerd::{UNKNOWN, UNKNOWN_IS_USER, by_shell, runtime, start, version};
-use super::{Asked, Engine, NAMES_NONE, PLAIN, Refusal, Row, Scenario, WITH_DEFAULT, check, lacking};
+use super::{Asked, Engine, NAMES_NONE, NO_SUCH_GPU, PLAIN, Refusal, Row, Scenario, WITH_DEFAULT, check, lacking};
 use crate::world::command::Ran;
 use crate::world::containerd::{Containerd, Version};
 use crate::world::count::{COUNT, Count};
@@ -37,6 +37,11 @@ impl<'a> Cri<'a> {
         let env: Vec<&str> = value.iter().map(String::as_str).collect();
         container(asked.image, &[1, 3], self.channel, &env)
     }
+
+    /// Whether the device plugin names GPUs to the runtime, instead of handing their nodes to containerd.
+    fn names_gpus(&self) -> bool {
+        matches!(self.channel, Channel::Mounts | Channel::Variable)
+    }
 }
 
 impl Engine for Cri<'_> {
@@ -58,8 +63,7 @@ impl Engine for Cri<'_> {
 
     fn plain(&self, asked: &Asked<'_>, args: &[&str]) -> Option<Ran> {
         // NVIDIA's runtime, which acts on the other two, is not here.
-        let engine_makes_nodes = !matches!(self.channel, Channel::Mounts | Channel::Variable);
-        engine_makes_nodes.then(|| self.plain.run(&self.container(asked), args))
+        (!self.names_gpus()).then(|| self.plain.run(&self.container(asked), args))
     }
 
     fn run(&self, asked: &Asked<'_>, args: &[&str]) -> Ran {
@@ -86,6 +90,10 @@ impl Engine for Cri<'_> {
     }
 
     fn refused(&self) -> Refusal {
+        if self.names_gpus() {
+            let ran = self.pod.run(&container(PLAIN, &[7], self.channel, &[]), &["true"]);
+            return Refusal { ran, code: 1, text: NO_SUCH_GPU };
+        }
         Refusal { ran: self.run(&Asked { image: PLAIN, value: Some("2") }, &["true"]), code: 1, text: NAMES_NONE }
     }
 
@@ -96,7 +104,7 @@ impl Engine for Cri<'_> {
     fn limit(&self, scenario: Scenario) -> Option<&'static str> {
         match scenario {
             Scenario::ExecOverride => Some("`kubectl exec` sets no variables; what a shell inside sets goes to CUDA"),
-            Scenario::Refused => Some(UNKNOWN),
+            Scenario::Refused => (!self.names_gpus()).then_some(UNKNOWN),
             _ => None,
         }
     }
