@@ -7,7 +7,7 @@ use crate::world::containerd::{Containerd, Door, GPUS_1_3};
 use crate::world::cri::{Channel, container};
 use crate::world::{find_program, require};
 
-const CVD: &str = "CUDA_VISIBLE_GPUS_1_3";
+const CVD: &str = "CUDA_VISIBLE_DEVICES";
 const IMAGE: &str = "box";
 
 fn start(low_level: &str) -> Containerd {
@@ -26,12 +26,12 @@ fn command(containerd: &Containerd, asker: Asker) -> Command {
 fn explain_containerd_ctr() {
     let containerd = start("runc");
     containerd.import("default", IMAGE, &[]);
-    containerd.import("default", "cvd-0", &["CUDA_VISIBLE_GPUS_1_3=0"]);
+    containerd.import("default", "cvd-0", &["CUDA_VISIBLE_DEVICES=0"]);
     let ask_root = |container: &str| json(command(&containerd, Asker::Root), container, &[]);
     // Ids name cgroups too: no other test may have these.
-    containerd.up(Door::Cudaview, "typed", &[&GPUS_1_3[..], &["--env", "CUDA_VISIBLE_GPUS_1_3=3"]].concat(), IMAGE);
+    containerd.up(Door::Cudaview, "typed", &[&GPUS_1_3[..], &["--env", "CUDA_VISIBLE_DEVICES=3"]].concat(), IMAGE);
     containerd.up(Door::Cudaview, "default", &GPUS_1_3, "cvd-0");
-    containerd.up(Door::Plain, "plain", &[&GPUS_1_3[..], &["--env", "CUDA_VISIBLE_GPUS_1_3=1,3"]].concat(), IMAGE);
+    containerd.up(Door::Plain, "plain", &[&GPUS_1_3[..], &["--env", "CUDA_VISIBLE_DEVICES=1,3"]].concat(), IMAGE);
 
     let told = ask_root("typed");
     assert_eq!((&told["container"]["engine"], &told["container"]["made"]), (&"containerd".into(), &"cudaview".into()));
@@ -59,7 +59,7 @@ fn explain_containerd_ctr() {
 fn explain_containerd_without_ctr() {
     let containerd = start("runc");
     containerd.import("default", IMAGE, &[]);
-    containerd.up(Door::Cudaview, "no-client", &[&GPUS_1_3[..], &["--env", "CUDA_VISIBLE_GPUS_1_3=3"]].concat(), IMAGE);
+    containerd.up(Door::Cudaview, "no-client", &[&GPUS_1_3[..], &["--env", "CUDA_VISIBLE_DEVICES=3"]].concat(), IMAGE);
     let mut hidden = Command::new("unshare");
     let script = "mount --bind /dev/null \"$1\" && shift && exec \"$@\"";
     hidden.args(["--mount", "--propagation", "private", "sh", "-c", script, "sh"]).arg(find_program("ctr"));
@@ -76,9 +76,9 @@ fn explain_containerd_cri() {
     let containerd = start("runc");
     containerd.import_for_sandboxes();
     containerd.import_for_pods(IMAGE, &[]);
-    containerd.import_for_pods("cvd-0", &["CUDA_VISIBLE_GPUS_1_3=0"]);
+    containerd.import_for_pods("cvd-0", &["CUDA_VISIBLE_DEVICES=0"]);
     let pod = containerd.pod("cudaview");
-    let typed = pod.up(&container(IMAGE, &[1, 3], Channel::Devices, &["CUDA_VISIBLE_GPUS_1_3=3"]));
+    let typed = pod.up(&container(IMAGE, &[1, 3], Channel::Devices, &["CUDA_VISIBLE_DEVICES=3"]));
     let default = pod.up(&container("cvd-0", &[1, 3], Channel::Devices, &[]));
     let told = json(command(&containerd, Asker::Root), &typed, &[]);
     assert_eq!((origin(&told, CVD), hosts(&told["visible"])), (("user", Some("unknown")), vec![3]), "{told:#}");
