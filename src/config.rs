@@ -201,8 +201,6 @@ pub struct Limit {
 pub struct Hook {
     /// What the hook does, alone, about an environment that it cannot rewrite.
     pub on_unfixable_env: OnUnfixableEnv,
-    /// Seconds that the low-level runtime gives the injected hook.
-    pub timeout: u32,
 }
 
 /// A configuration that cannot be used.
@@ -320,7 +318,7 @@ impl Limit {
 
 impl Hook {
     fn built_in() -> Self {
-        Self { on_unfixable_env: OnUnfixableEnv::Warn, timeout: 20 }
+        Self { on_unfixable_env: OnUnfixableEnv::Warn }
     }
 }
 

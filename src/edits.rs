@@ -48,8 +48,6 @@ pub struct HookEntry {
     pub path: String,
     /// Its arguments, the name first.
     pub args: Vec<String>,
-    /// Seconds until the runtime ends it.
-    pub timeout: u32,
 }
 
 /// Environment of the hook: never empty, since runc gives a hook without one its own.
@@ -65,8 +63,6 @@ pub struct Places<'a> {
     pub root: &'a str,
     /// The configuration's `dev_root`.
     pub dev_root: &'a str,
-    /// Seconds for the hook.
-    pub timeout: u32,
     /// Control nodes that every GPU container needs, as the host has them.
     pub control_nodes: &'a [DeviceNode],
     /// What the host's CDI specifications have for the container's GPUs, in native mode.
@@ -267,5 +263,5 @@ fn hook_entry(
     let record = plan.record(inventory, situation);
     // A record is plain data with string keys, which always serialises.
     args.push(format!("--record={}", serde_json::to_string(&record).unwrap_or_default()));
-    HookEntry { path: places.hook.to_owned(), args, timeout: places.timeout }
+    HookEntry { path: places.hook.to_owned(), args }
 }

@@ -101,7 +101,6 @@ pub fn decide(container: &Container<'_>, config: &Config) -> Result<Decision, Fa
         hook: &hook,
         root: &root.to_string_lossy(),
         dev_root: &config.dev_root,
-        timeout: config.hook.timeout,
         control_nodes: &control_nodes,
         cdi: cdi.as_ref(),
     };

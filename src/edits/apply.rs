@@ -202,12 +202,8 @@ fn rule_value(number: DeviceNumber) -> Option<Value> {
 }
 
 fn apply_hook(config: &mut Value, hook: &HookEntry) {
-    let entry = HookBuilder::default()
-        .path(&hook.path)
-        .args(hook.args.clone())
-        .env(vec![HOOK_ENV.to_owned()])
-        .timeout(i64::from(hook.timeout))
-        .build();
+    // Without a `timeout`: the hook ends itself, and with one crun may miss its end (ADR 9).
+    let entry = HookBuilder::default().path(&hook.path).args(hook.args.clone()).env(vec![HOOK_ENV.to_owned()]).build();
     let Some(entry) = entry.ok().and_then(|entry| serde_json::to_value(entry).ok()) else { return };
     let ours = |stage: &[Value]| stage.iter().any(is_our_hook);
     if config.pointer("/hooks/prestart").and_then(Value::as_array).is_some_and(|stage| ours(stage)) {

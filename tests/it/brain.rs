@@ -53,8 +53,7 @@ pub(crate) fn pass(before: &Value, world: &World) -> Passed {
     let spec = Spec::new(before).unwrap();
     let situation = from_spec(spec, inventory, facts, host, config);
     let plan = plan(inventory, &situation, config);
-    let places =
-        Places { hook: "/h/cudaview-hook", root: "/r", dev_root: "/", timeout: 20, control_nodes: &control, cdi: None };
+    let places = Places { hook: "/h/cudaview-hook", root: "/r", dev_root: "/", control_nodes: &control, cdi: None };
     let edits = edits(&plan, &situation, inventory, spec, host, &places);
     let mut after = before.clone();
     if plan.verdict != Verdict::Refused {

@@ -30,7 +30,7 @@ fn alone(install: &Install, env: &[&str]) -> Bundle {
             config,
             "createRuntime",
             json!({"path": hook, "args": ["cudaview-hook", "createRuntime", "--gpus", "\"device=1,3\""],
-                   "env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"], "timeout": 20}),
+                   "env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"]}),
         );
     });
     bundle
