@@ -3,6 +3,7 @@
 mod alone;
 mod devices;
 mod doors;
+mod generated;
 mod leaks;
 mod life;
 mod names;

@@ -49,14 +49,14 @@ pub(crate) struct Generated {
     pub(crate) hook_record: PathBuf,
 }
 
-/// Writes a specification of the shape that NVIDIA's generator gives a host with these GPUs: devices by index and by UUID,
-/// each with its node and its two under `/dev/dri`, and for all of them control nodes, 39 mounts and six hooks, as YAML.
+/// Writes a specification of the shape that NVIDIA's generator gives a host with these GPUs: devices by index, by UUID
+/// and `all` of them, each with its node and its two under `/dev/dri`, and for all of them control nodes, 39 mounts and six hooks, as YAML.
 pub(crate) fn write_generated(folder: &Path, install: &Install, inventory_name: &str) -> Generated {
     let host = install.dev_root().join("dev");
     let driver = install.prefix().join("driver");
     let record = install.prefix().join("hooks.log");
     let program = install.bin("nvidia-cdi-hook");
-    let script = format!("#!/bin/sh\necho \"$NVIDIA_CTK_DEBUG $*\" >>'{}'\n", record.display());
+    let script = format!("#!/bin/sh\ncat >/dev/null\necho \"$NVIDIA_CTK_DEBUG $*\" >>'{}'\n", record.display());
     write_program(&program, script.as_bytes());
 
     let inventory: Value = serde_json::from_slice(&fs::read(inventory(inventory_name)).unwrap()).unwrap();
@@ -83,6 +83,13 @@ pub(crate) fn write_generated(folder: &Path, install: &Install, inventory_name: 
         devices.push(json!({"name": gpu["index"].to_string(), "containerEdits": edits}));
         devices.push(json!({"name": gpu["uuid"], "containerEdits": edits}));
     }
+    // Each GPU is there by its index and by its UUID.
+    let merged = |member: &str| -> Vec<Value> {
+        let edits = devices.iter().step_by(2).map(|device| &device["containerEdits"][member]);
+        edits.flat_map(|list| list.as_array().unwrap().clone()).collect()
+    };
+    let all = json!({"deviceNodes": merged("deviceNodes"), "hooks": merged("hooks")});
+    devices.push(json!({"name": "all", "containerEdits": all}));
     let mut mounted: Vec<String> = (0..33).map(|n| format!("/usr/lib64/libnvidia-part{n}.so.550.54.15")).collect();
     mounted
         .extend(["nvidia-smi", "nvidia-debugdump", "nvidia-cuda-mps-control"].map(|name| format!("/usr/bin/{name}")));
