@@ -1,6 +1,7 @@
 //! A specification of the shape that NVIDIA's generator writes: podman resolves the names, cudaview narrows.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 
 use serde_json::{Value, json};
 
@@ -21,6 +22,9 @@ fn host(setup: Setup, config: &str) -> (Host, Generated) {
         gpu["drmNodes"] = json!([{"major": 226, "minor": minor}, {"major": 226, "minor": 128 + minor}]);
     }
     fs::write(host.install.inventory(), inventory.to_string()).unwrap();
+    // For hooks of an ordinary user.
+    fs::write(&generated.hook_record, "").unwrap();
+    fs::set_permissions(&generated.hook_record, Permissions::from_mode(0o666)).unwrap();
     (host, generated)
 }
 
@@ -60,14 +64,15 @@ fn narrows(setup: Setup, config: &str) {
         assert_eq!(count.env["CUDA_VISIBLE_DEVICES"], emitted, "{flags:?}: {count:?}");
     }
 
-    fs::remove_file(&generated.hook_record).unwrap();
+    fs::write(&generated.hook_record, "").unwrap();
     host.podman.up("one", &[&two[..], &["--cap-add", "MKNOD", "-e", "CUDA_VISIBLE_DEVICES=3"]].concat(), IMAGE);
     assert_eq!(cards(&host, "one"), ["/dev/dri/card3", "/dev/dri/renderD131"], "GPU 3's, and no other's");
     if !setup.rootless {
         assert_eq!(card_rules(&host.podman.spec_of("one")), [3, 131]);
     }
     for minor in [0, 1, 2] {
-        assert_eq!(host.podman.try_mknod("one", minor), Access::Blocked, "GPU {minor}");
+        let expected = if setup.rootless { Access::NoNode } else { Access::Blocked };
+        assert_eq!(host.podman.try_mknod("one", minor), expected, "GPU {minor}");
     }
     for path in &generated.mounted {
         assert_eq!(host.podman.exec(&[], "one", &["cat", path]).ok().stdout, format!("the host's {path}\n"));
@@ -114,4 +119,11 @@ fn podman_wrapper_narrows_a_generated_specification_on_crun() {
 #[ignore = "needs root and engines: sudo tests/run"]
 fn podman_precreate_narrows_a_generated_specification() {
     narrows(PRECREATE, "");
+}
+
+/// Nodes are bind mounts there, and there are no rules.
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn podman_rootless_narrows_a_generated_specification() {
+    narrows(Setup { rootless: true, ..WRAPPER }, "");
 }
