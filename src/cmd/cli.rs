@@ -8,7 +8,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::output::{Failure, print, report};
-use super::{demo, explain, inventory, predict};
+use super::{demo, explain, inventory, log, predict};
 use crate::exit::Exit;
 use crate::spelling;
 
@@ -22,6 +22,7 @@ or about a container of Docker, podman or containerd:
   cudaview explain --container NAME
 
   explain    what the program will see, who decided it, what to type instead
+  log        what was changed or refused, newest last
   inventory  the GPUs of this host, and their names and numbers
   predict    what CUDA alone would show
   demo       three what-ifs over a server that is not there
@@ -49,6 +50,9 @@ enum Command {
     /// What CUDA alone would show, before any rewrite
     #[command(after_help = PREDICT_AFTER)]
     Predict(PredictArgs),
+    /// What was changed or refused, newest last
+    #[command(after_help = LOG_AFTER)]
+    Log(LogArgs),
     /// Three what-ifs over a server that is not there; needs no root, no engine and no GPU
     Demo,
 }
@@ -81,6 +85,16 @@ It ends with 0 whatever it explains; the verdict stands in the first line.";
 const INVENTORY_AFTER: &str = "\
 Sources, the first that answers: --inventory, the file that config.toml names,
 /proc/driver/nvidia, the cache in /run/cudaview, NVML.";
+
+const LOG_AFTER: &str = "\
+Examples:
+  cudaview log -n 1 --findings
+  cudaview log --follow
+  cudaview log -n 1000 --format json | jq 'select(.verdict == \"refused\")'
+
+A record is written for each container that was changed, refused, or had a
+request ignored, where the configuration's audit says: the journal, or
+/var/log/cudaview/audit.jsonl on a host without one.";
 
 const PREDICT_AFTER: &str = "\
 Examples:
@@ -181,6 +195,25 @@ pub(super) struct PredictArgs {
     pub(super) format: Format,
 }
 
+#[derive(Debug, Args)]
+pub(super) struct LogArgs {
+    /// The newest N records
+    #[arg(short = 'n', long = "lines", value_name = "N", default_value_t = 20)]
+    pub(super) lines: usize,
+    /// Go on with what is written from now on
+    #[arg(short, long)]
+    pub(super) follow: bool,
+    /// What was found, and what to type instead, below each line
+    #[arg(long)]
+    pub(super) findings: bool,
+    /// A configuration in place of /etc/cudaview/config.toml
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+    /// How to write it; json is a record a line, as in docs/audit.md
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    pub(super) format: Format,
+}
+
 /// Runs the command that the arguments name.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.collect();
@@ -201,6 +234,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Some(Command::Explain(arguments)) => explain::run(&arguments),
         Some(Command::Inventory(arguments)) => inventory::run(&arguments),
         Some(Command::Predict(arguments)) => predict::run(&arguments),
+        Some(Command::Log(arguments)) => log::run(&arguments),
         Some(Command::Demo) => demo::run(),
     }
 }

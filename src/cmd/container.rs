@@ -277,7 +277,7 @@ fn several(name: &str, labels: &[String]) -> Failure {
 
 /// The newest audit record of the container with this id, for who may read the trail.
 fn newest(id: &str, config: &Config) -> Option<Value> {
-    let records = audit::read(&config.audit).ok()?;
+    let records = audit::read(&config.audit).ok()?.records;
     records.into_iter().rfind(|record| record["id"] == id)
 }
 
@@ -285,7 +285,7 @@ fn newest(id: &str, config: &Config) -> Option<Value> {
 fn from_audit(name: &str, format: Format, config: &Config, search: &Search) -> Result<(), Failure> {
     let place = audit::place(&config.audit);
     let reason = match audit::read(&config.audit) {
-        Ok(records) => match choose(name, &records)? {
+        Ok(trail) => match choose(name, &trail.records)? {
             Some(record) => {
                 note(&whether_it_is_gone(name, search));
                 return match format {

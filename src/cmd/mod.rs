@@ -10,6 +10,7 @@ pub mod failure;
 mod flags;
 pub mod hook;
 mod inventory;
+mod log;
 mod output;
 pub mod precreate;
 mod predict;
