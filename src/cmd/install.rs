@@ -19,8 +19,10 @@ Under another runtime such a container does not start, and says why.
 Undo later: cudaview uninstall gpus-flag
 ";
 
-const UNINSTALLED: &str = "
-Docker then refuses --gpus, also for containers that were created with it.
+// dockerd looks for it when it starts, and again with each container.
+const UNINSTALLED: &str = "\
+Docker refuses --gpus from now on, also for containers that were created with
+it. Until it is restarted it says that this program is not found.
 ";
 
 const ALREADY: &str = " (Docker takes notice when it starts: systemctl restart docker)\n";
@@ -58,11 +60,11 @@ fn uninstall_stand_in(arguments: &StandInArgs) -> Result<String, StandInError> {
     let place = Place::look(&arguments.root)?;
     let path = place.path.display();
     if arguments.dry_run && place.is_installed() {
-        return Ok(format!("- {path}\n{RESTART}{UNINSTALLED}{DRY_RUN}"));
+        return Ok(format!("- {path}\n{UNINSTALLED}{DRY_RUN}"));
     }
     match place.uninstall()? {
         Change::None => Ok(format!("nothing to do: {path} is not there\n")),
-        _ => Ok(format!("- {path}\n{RESTART}{UNINSTALLED}")),
+        _ => Ok(format!("- {path}\n{UNINSTALLED}")),
     }
 }
 

@@ -51,11 +51,13 @@ pub(super) fn prestart(options: &[OsString], deadline: Instant) -> Result<(), Fa
     ))
 }
 
-/// Whether a container is to have no GPU, as after `--gpus 0`; `None` where it cannot be told.
+/// Whether a container is to have no GPU; `None` where it cannot be told.
+///
+/// For `--gpus 0` Docker 28 writes `void`, Docker 20.10 nothing.
 fn wants_none(state: &[u8]) -> Option<bool> {
     let state = state::parse(state).ok()?;
     let config = Document::read(&Path::new(&state.bundle).join("config.json")).ok()?;
     let config: Value = serde_json::from_slice(&config.bytes).ok()?;
-    let value = last_var(config.pointer("/process/env")?.as_array()?, SELECTION)?;
-    Some(matches!(value, "" | "void" | "none"))
+    let selection = last_var(config.pointer("/process/env")?.as_array()?, SELECTION);
+    Some(matches!(selection, None | Some("" | "void" | "none")))
 }

@@ -80,8 +80,10 @@ fn cudaview_docker_takes_gpus_without_nvidias_toolkit_once_it_was_restarted() {
 
     host.cudaview(&["uninstall", "gpus-flag"]).ok();
     assert!(!host.exists(STAND_IN));
-    // The daemon still takes the flag, and a container of ours needs no hook.
-    host.gives_gpus_1_and_3();
+    // A daemon that was started with it looks for it again with each container.
+    let ran = host.docker.run(&[&["--runtime", "cudaview"], &GPUS_1_3[..]].concat(), IMAGE, &["true"]);
+    let missing = "exec: \"nvidia-container-runtime-hook\": executable file not found in $PATH";
+    assert!(ran.code == 127 && ran.stderr.contains(missing), "{ran}");
     host.docker.restart();
     host.refuses_gpus("cudaview");
     let ran = host.docker.docker(&["start", "one"]);
