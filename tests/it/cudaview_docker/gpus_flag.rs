@@ -5,7 +5,7 @@ use serde_json::json;
 use super::{GPUS_1_3, Host, paths};
 use crate::world::command::Ran;
 use crate::world::dockerd::IMAGE;
-use crate::world::{A100X4, Dockerd, Install, namespace, require};
+use crate::world::{A100X4, Dockerd, Install, namespace, require, shims};
 
 /// Where the name is looked for and made.
 const STAND_IN: &str = "/usr/bin/nvidia-container-runtime-hook";
@@ -72,6 +72,8 @@ fn cudaview_docker_takes_gpus_without_nvidias_toolkit_once_it_was_restarted() {
     assert_eq!(host.docker.exec_count(&[], "one").cuda, host.uuids_of(&[1, 3]));
     let spec = host.spec_of("one").to_string();
     assert!(!spec.contains("nvidia-container-runtime-hook"), "the entry is taken out: {spec}");
+    let count = host.count(IMAGE, &["--gpus", "all", "-e", "CUDA_VISIBLE_DEVICES=-1"]);
+    assert_eq!((count.cuda.len(), count.nodes), (0, paths(&[0, 1, 2, 3])));
     // Nobody asked for a GPU: nothing stands against the container, with our runtime or without.
     for runtime in ["cudaview", "runc"] {
         host.docker.run(&["--runtime", runtime, "--gpus", "0"], IMAGE, &["true"]).ok();
@@ -111,6 +113,38 @@ fn cudaview_docker_gpus_under_plain_runc_fail_with_the_reason() {
     let ran = host.docker.run(&["--runtime", "runc", "--gpus", "all"], "box-void", &["true"]);
     assert!(ran.code == 125 && ran.stderr.contains("without cudaview's runtime"), "{ran}");
     host.gives_gpus_1_and_3();
+}
+
+/// Settings with which cudaview leaves the GPUs to others; and crun, which keeps a hook's words to itself.
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn cudaview_docker_gpus_that_nobody_gives_are_an_error_everywhere() {
+    require(&["dockerd", "docker", "containerd", "runc", "crun", "nsenter", "unshare"]);
+    let install = Install::new(A100X4, "");
+    let observing = Install::new(A100X4, "mode = \"observe\"\n");
+    let leaving = Install::new(A100X4, "inject = \"nvidia\"\n");
+    let crun = shims::crun(&install.prefix());
+    let runtimes = [
+        ("cudaview", install.runtime()),
+        ("observing", observing.runtime()),
+        ("leaving", leaving.runtime()),
+        ("crun", crun),
+    ];
+    let runtimes = runtimes.each_ref().map(|(name, path)| (*name, path.as_path()));
+    let docker = Dockerd::start_without_hook(&namespace::own_programs(), &runtimes);
+    let mut host = Host::of(docker, install);
+    host.cudaview(&["install", "gpus-flag"]).ok();
+    host.docker.restart();
+    let reason = "--gpus without cudaview's runtime: the container would have no GPU";
+    for (runtime, text) in [
+        ("observing", reason),
+        ("leaving", reason),
+        ("crun", "error executing hook `/usr/bin/nvidia-container-runtime-hook` (exit code: 3)"),
+    ] {
+        let ran = host.docker.run(&["--runtime", runtime, "--gpus", "all"], IMAGE, &["true"]);
+        assert!(ran.code == 125 && ran.stderr.contains(text), "{ran}");
+        host.docker.run(&["--runtime", runtime, "--gpus", "0"], IMAGE, &["true"]).ok();
+    }
 }
 
 /// A part of NVIDIA's toolkit must not make us leave the GPUs to a hook that gives none.
