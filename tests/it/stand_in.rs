@@ -233,6 +233,57 @@ fn what_others_could_change_is_not_used() {
     fails(&system, "failed to open the folder \"ROOT/usr/bin\": ");
 }
 
+/// Whoever may not write there is told so, and can see what would be done.
+#[test]
+fn without_root_there_is_a_reason() {
+    let system = System::new();
+    // Beside the program that is run, the hook is taken from there.
+    system.add("usr/bin/cudaview", &fs::read(env!("CARGO_BIN_EXE_cudaview")).unwrap());
+    fs::set_permissions(system.path(""), Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(system.path("usr/bin"), Permissions::from_mode(0o555)).unwrap();
+    let as_nobody = |command: &str, more: &[&str]| {
+        let program = system.path("usr/bin/cudaview");
+        let mut cudaview = if rustix::process::geteuid().is_root() {
+            let mut setpriv = Command::new("setpriv");
+            setpriv.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(program);
+            setpriv
+        } else {
+            Command::new(program)
+        };
+        cudaview.env("COLUMNS", "1000").args([command, "gpus-flag", "--root"]).arg(system.folder.path()).args(more);
+        run(&mut cudaview)
+    };
+    let before = system.files();
+    let path = system.stand_in();
+    let ran = as_nobody("install", &[]).failed_with(1);
+    let text = format!("cudaview: failed to make the link {path:?}: Permission denied (os error 13)\n");
+    assert_eq!(ran.stderr, text + "hint: only root may do this: run it with sudo\n");
+    as_nobody("install", &["--dry-run"]).ok();
+    assert_eq!(system.files(), before);
+
+    fs::set_permissions(system.path("usr/bin"), Permissions::from_mode(0o755)).unwrap();
+    symlink("cudaview-hook", &path).unwrap();
+    fs::set_permissions(system.path("usr/bin"), Permissions::from_mode(0o555)).unwrap();
+    let ran = as_nobody("uninstall", &[]).failed_with(1);
+    assert!(ran.stderr.ends_with("hint: only root may do this: run it with sudo\n"), "{ran}");
+    assert!(path.is_symlink());
+    fs::set_permissions(system.path("usr/bin"), Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn the_command_line_has_its_help_and_its_errors() {
+    for command in ["install", "uninstall"] {
+        let (code, help, stderr) = text(&cudaview().args(["help", command, "gpus-flag"]).output().unwrap());
+        assert_eq!((code, stderr.as_str()), (Some(0), ""));
+        assert!(help.contains("--dry-run") && help.lines().all(|line| line.chars().count() <= 80), "{help}");
+        for wrong in [&[command][..], &[command, "docker"], &[command, "gpus-flag", "more"]] {
+            let (code, stdout, stderr) = text(&cudaview().args(wrong).output().unwrap());
+            assert_eq!((code, stdout.as_str()), (Some(2), ""), "{stderr}");
+            assert!(stderr.contains("\nhint: "), "{stderr}");
+        }
+    }
+}
+
 #[test]
 fn whoever_runs_it_is_told_where_gpus_come_from() {
     let system = System::new();
