@@ -25,7 +25,10 @@ Docker refuses --gpus from now on, also for containers that were created with
 it. Until it is restarted it says that this program is not found.
 ";
 
-const ALREADY: &str = " (Docker takes notice when it starts: systemctl restart docker)\n";
+const ALREADY: &str = "\
+nothing to do: it is there
+if Docker was not restarted since: systemctl restart docker
+";
 
 const DRY_RUN: &str = "\nnothing was changed (--dry-run)\n";
 
@@ -47,7 +50,7 @@ fn install_stand_in(arguments: &StandInArgs) -> Result<String, StandInError> {
     let target = place.target()?;
     let link = format!("{} -> {}", place.path.display(), target.display());
     if place.leads_to(&target) {
-        return Ok(format!("{link}\nnothing to do: it is there{ALREADY}{INSTALLED}"));
+        return Ok(format!("{link}\n{ALREADY}{INSTALLED}"));
     }
     if arguments.dry_run {
         return Ok(format!("+ {link}\n{RESTART}{INSTALLED}{DRY_RUN}"));

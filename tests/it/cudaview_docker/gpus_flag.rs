@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{GPUS_1_3, Host, paths};
+use super::{GPUS_1_3, Host, IMAGE_NVD_ALL, paths};
 use crate::world::command::Ran;
 use crate::world::dockerd::IMAGE;
 use crate::world::{A100X4, Dockerd, Install, namespace, require, shims};
@@ -79,6 +79,10 @@ fn cudaview_docker_takes_gpus_without_nvidias_toolkit_once_it_was_restarted() {
         host.docker.run(&["--runtime", runtime, "--gpus", "0"], IMAGE, &["true"]).ok();
         host.docker.run(&["--runtime", runtime], IMAGE, &["true"]).ok();
     }
+    // Up to Docker 26 `--gpus 0` does not outrank an image that asks for every GPU.
+    host.docker.run(&["--runtime", "cudaview", "--gpus", "0"], IMAGE_NVD_ALL, &["true"]).ok();
+    let ran = host.docker.run(&["--runtime", "runc", "--gpus", "0"], IMAGE_NVD_ALL, &["true"]);
+    assert_eq!(ran.code, if host.docker.version() < 28 { 125 } else { 0 }, "{ran}");
 
     host.cudaview(&["uninstall", "gpus-flag"]).ok();
     assert!(!host.exists(STAND_IN));
