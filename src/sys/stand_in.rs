@@ -220,7 +220,10 @@ impl Place {
             Found::Ours(_) => self.replace(target).map(|()| Change::Replaced),
             Found::Nothing => match rustix::fs::symlinkat(target, &self.folder, NAME) {
                 Ok(()) => Ok(Change::Made),
-                // Somebody was faster.
+                // Somebody was faster, perhaps another run of ours.
+                Err(Errno::EXIST) if found_at(&self.folder, NAME) == Ok(Found::Ours(target.to_owned())) => {
+                    Ok(Change::None)
+                }
                 Err(Errno::EXIST) => Err(StandInError::Foreign(self.path.clone())),
                 Err(error) => Err(failed("make the link", &self.path)(error)),
             },

@@ -176,6 +176,12 @@ fn nothing_is_replaced_in_a_race() {
     assert!(matches!(place.install(&target), Err(StandInError::Foreign(_))));
     assert_eq!(system.files(), before);
 
+    // Two of us at once.
+    let system = System::new();
+    let (first, second) = (system.look(), system.look());
+    assert_eq!(first.install(&target).unwrap(), Change::Made);
+    assert_eq!(second.install(&target).unwrap(), Change::None);
+
     // Ours was there when we looked.
     for act in [|place: &Place| place.install(Path::new("/elsewhere/cudaview-hook")), |place: &Place| place.uninstall()]
     {
