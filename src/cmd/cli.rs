@@ -8,7 +8,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::output::{Failure, print, report};
-use super::{demo, explain, inventory, log, predict};
+use super::{demo, explain, install, inventory, log, predict};
 use crate::exit::Exit;
 use crate::spelling;
 
@@ -26,6 +26,7 @@ or about a container of Docker, podman or containerd:
   inventory  the GPUs of this host, and their names and numbers
   predict    what CUDA alone would show
   demo       three what-ifs over a server that is not there
+  install    let Docker take --gpus where NVIDIA's toolkit is not installed
 
 Inside a container GPUs are numbered from 0, in the order of the host.
 More: cudaview help COMMAND
@@ -55,7 +56,35 @@ enum Command {
     Log(LogArgs),
     /// Three what-ifs over a server that is not there; needs no root, no engine and no GPU
     Demo,
+    /// Set something up on this host, on request
+    #[command(arg_required_else_help = false)]
+    Install {
+        #[command(subcommand)]
+        target: InstallTarget,
+    },
+    /// Take away what install has set up
+    #[command(arg_required_else_help = false)]
+    Uninstall {
+        #[command(subcommand)]
+        target: InstallTarget,
+    },
 }
+
+#[derive(Debug, Subcommand)]
+pub(super) enum InstallTarget {
+    /// What makes Docker take --gpus where NVIDIA's toolkit is not installed
+    #[command(after_help = GPUS_FLAG_AFTER)]
+    GpusFlag(StandInArgs),
+}
+
+const GPUS_FLAG_AFTER: &str = "\
+Docker takes --gpus only where it finds nvidia-container-runtime-hook when it
+starts. This is a link of that name in /usr/bin to cudaview-hook. It gives no
+GPUs: cudaview's runtime does. A container that is started with --gpus under
+another runtime fails, and says why.
+
+install ends with 3 where that name, nvidia-cdi-hook or amd-container-runtime is
+another program's, and changes nothing. uninstall removes cudaview's link only.";
 
 const EXPLAIN_USAGE: &str = "\
 cudaview explain [OPTIONS]
@@ -180,6 +209,16 @@ pub(super) struct InventoryArgs {
 }
 
 #[derive(Debug, Args)]
+pub(super) struct StandInArgs {
+    /// Say what would be done, and do nothing
+    #[arg(long)]
+    pub(super) dry_run: bool,
+    /// The system below DIR in place of this one
+    #[arg(long, value_name = "DIR", default_value = "/", hide_default_value = true)]
+    pub(super) root: PathBuf,
+}
+
+#[derive(Debug, Args)]
 pub(super) struct PredictArgs {
     /// The host's GPUs, as cudaview inventory --format json prints them
     #[arg(long, value_name = "FILE")]
@@ -236,6 +275,8 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Some(Command::Predict(arguments)) => predict::run(&arguments),
         Some(Command::Log(arguments)) => log::run(&arguments),
         Some(Command::Demo) => demo::run(),
+        Some(Command::Install { target }) => install::install(&target),
+        Some(Command::Uninstall { target }) => install::uninstall(&target),
     }
 }
 

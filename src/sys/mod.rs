@@ -20,6 +20,7 @@ pub mod report;
 pub mod rootfs;
 pub mod runtime;
 pub mod runtime_state;
+pub mod stand_in;
 pub mod state;
 pub mod trusted;
 

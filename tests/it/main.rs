@@ -34,6 +34,7 @@ mod properties;
 mod sandbox;
 mod scenarios;
 mod semantics;
+mod stand_in;
 mod typed;
 mod vectors;
 mod world;
