@@ -8,7 +8,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::output::{Failure, print, report};
-use super::{demo, explain, install, inventory, log, predict};
+use super::{demo, explain, install, inventory, job, log, predict};
 use crate::exit::Exit;
 use crate::spelling;
 
@@ -23,6 +23,7 @@ or about a container of Docker, podman or containerd:
 
   explain    what the program will see, who decided it, what to type instead
   log        what was changed or refused, newest last
+  flags      the GPUs of this shell, as flags for docker run
   inventory  the GPUs of this host, and their names and numbers
   predict    what CUDA alone would show
   demo       three what-ifs over a server that is not there
@@ -54,6 +55,9 @@ enum Command {
     /// What was changed or refused, newest last
     #[command(after_help = LOG_AFTER)]
     Log(LogArgs),
+    /// The GPUs of this shell, as flags for docker run
+    #[command(after_help = FLAGS_AFTER)]
+    Flags(FlagsArgs),
     /// Three what-ifs over a server that is not there; needs no root, no engine and no GPU
     Demo,
     /// Set something up on this host, on request
@@ -124,6 +128,16 @@ Examples:
 A record is written for each container that was changed, refused, or had a
 request ignored, where the configuration's audit says: the journal, or
 /var/log/cudaview/audit.jsonl on a host without one.";
+
+const FLAGS_AFTER: &str = "\
+Examples, in a job of a scheduler:
+  docker run --runtime cudaview $(cudaview flags) IMAGE
+  podman run $(cudaview flags --device) IMAGE
+
+The GPUs are those that a CUDA program started here would see: by this shell's
+CUDA_VISIBLE_DEVICES, else by SLURM_STEP_GPUS where no cgroup limits it, else
+all that its cgroup lets it open. Each node is opened once to find that out.
+Where this is not certain nothing is printed, and it ends with 4.";
 
 const PREDICT_AFTER: &str = "\
 Examples:
@@ -253,6 +267,19 @@ pub(super) struct LogArgs {
     pub(super) format: Format,
 }
 
+#[derive(Debug, Args)]
+pub(super) struct FlagsArgs {
+    /// CDI names for --device, as podman takes them, in place of --gpus
+    #[arg(long)]
+    pub(super) device: bool,
+    /// The host's GPUs, as cudaview inventory --format json prints them
+    #[arg(long, value_name = "FILE")]
+    pub(super) inventory: Option<PathBuf>,
+    /// A configuration in place of /etc/cudaview/config.toml
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+}
+
 /// Runs the command that the arguments name.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.collect();
@@ -274,6 +301,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Some(Command::Inventory(arguments)) => inventory::run(&arguments),
         Some(Command::Predict(arguments)) => predict::run(&arguments),
         Some(Command::Log(arguments)) => log::run(&arguments),
+        Some(Command::Flags(arguments)) => job::run(&arguments),
         Some(Command::Demo) => demo::run(),
         Some(Command::Install { target }) => install::install(&target),
         Some(Command::Uninstall { target }) => install::uninstall(&target),

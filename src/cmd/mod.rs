@@ -11,6 +11,7 @@ mod flags;
 pub mod hook;
 mod install;
 mod inventory;
+mod job;
 mod log;
 mod output;
 pub mod precreate;

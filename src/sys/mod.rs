@@ -13,6 +13,7 @@ pub mod hygiene;
 pub mod inventory;
 pub mod mountinfo;
 pub mod nvml;
+pub mod openable;
 mod processes;
 pub mod provenance;
 mod raw;
