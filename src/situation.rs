@@ -126,7 +126,8 @@ pub fn from_spec(
     let engine_injected = !nodes.is_empty() && !spec.rules().into_iter().any(Rule::allows_everything);
     let mut out = Situation { original: current.clone(), current, ..Situation::blank() };
     out.asked = (facts.engine == Engine::Podman).then_some(Source::Cdi);
-    out.injection = injection(spec, host, config, engine_injected);
+    let has_all = !inventory.platform.is_usual() && has_dxg(spec);
+    out.injection = injection(spec, host, config, engine_injected || has_all);
     // Neither Docker nor podman makes one, and up to podman 4 an image may say that it is one.
     out.sandbox = spec.is_sandbox() && !matches!(facts.engine, Engine::Docker | Engine::Podman);
     out.injector_follows = host.nvidia_runtime || spec.has_nvidia_hook();
@@ -136,6 +137,9 @@ pub fn from_spec(
     out.unset_is_all = spec.var("CUDA_VERSION").is_some_and(|version| !version.is_empty());
     add_openable(spec, inventory, host, &mut out);
     add_requests(spec, inventory, facts, config, engine_injected, &nodes, &mut out);
+    if has_all && out.requests.is_empty() {
+        out.requests.push(DeviceRequest { source: Source::Nodes, selection: Selection::All });
+    }
     out.visible_devices_request = match facts.engine {
         Engine::Docker => config_value(facts, Variables::NAMES[2]).map(str::to_owned),
         Engine::Podman => podman_request(spec, !nodes.is_empty()),
@@ -156,6 +160,12 @@ pub fn from_spec(
         resume(&record, inventory, &nodes, &mut out);
     }
     out
+}
+
+/// Whether the engine has put in WSL2's one device for all GPUs.
+fn has_dxg(spec: Spec<'_>) -> bool {
+    const PATH: &str = "/dev/dxg";
+    spec.nodes().iter().any(|node| node.path == PATH) || spec.mounts().iter().any(|mount| mount.destination == PATH)
 }
 
 /// What somebody asked for under podman, which appends the entries of CDI specifications to its own.

@@ -7,7 +7,7 @@ use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper::{Device, Nvml};
 
 use crate::device::{DeviceNumber, GpuUuid, HostIndex, InvalidName, MigUuid, Minor, PciBusId};
-use crate::inventory::{CapabilityNode, Gpu, Inventory, MigDevice, SCHEMA_VERSION};
+use crate::inventory::{CapabilityNode, Gpu, Inventory, MigDevice, Platform, SCHEMA_VERSION};
 
 /// The library's soname. Without the number it is there only on machines that compile for NVML.
 const LIBRARY: &str = "libnvidia-ml.so.1";
@@ -48,6 +48,7 @@ pub fn ask() -> Result<Inventory, AskError> {
         schema_version: SCHEMA_VERSION,
         driver_version: nvml.sys_driver_version().ok(),
         source: "nvml".to_owned(),
+        platform: Platform::Usual,
         gpus,
     })
 }
