@@ -24,6 +24,7 @@ mod gpu_script;
 mod harness;
 mod hook_doors;
 mod hook_nodes;
+mod hosts;
 mod invariants;
 mod passthrough;
 mod plain_docker;
