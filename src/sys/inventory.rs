@@ -23,6 +23,9 @@ pub use procfs::Doubt;
 /// An inventory of 16 GPUs with 7 MIG devices each is below 30 KiB.
 const LIMIT: u64 = 4 << 20;
 
+/// Where NVML's answer is kept.
+pub const CACHE: &str = "/run/cudaview/inventory.json";
+
 /// The GPUs of the host could not be found out.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
@@ -156,7 +159,7 @@ impl Places {
             proc: PathBuf::from("/proc"),
             dev: Path::new(&config.dev_root).join("dev"),
             root: PathBuf::from("/"),
-            cache: PathBuf::from("/run/cudaview/inventory.json"),
+            cache: PathBuf::from(CACHE),
             keeps: rustix::process::geteuid().is_root() && !trusted::in_user_namespace(),
             helper: own.with_file_name("cudaview-nvml"),
         }

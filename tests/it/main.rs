@@ -35,5 +35,6 @@ mod sandbox;
 mod scenarios;
 mod semantics;
 mod typed;
+mod units;
 mod vectors;
 mod world;
