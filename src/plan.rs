@@ -169,7 +169,7 @@ fn without_grant(inventory: &Inventory, situation: &Situation, mut grant: Grant,
         if situation.injector_follows && asks_injector(situation, &emitted) {
             emitted.nvidia_visible_devices = Some("void".to_owned());
         }
-        findings.extend(nothing_granted(situation));
+        findings.extend(nothing_granted(inventory, situation));
         findings.extend(openable_ungranted(inventory, situation));
     }
     let visible = Vec::new();
@@ -185,7 +185,7 @@ fn asks_injector(situation: &Situation, variables: &Variables) -> bool {
 /// The longest list of GPUs that a hint writes out.
 const MOST_HINTED: usize = 8;
 
-fn nothing_granted(situation: &Situation) -> Option<Finding> {
+fn nothing_granted(inventory: &Inventory, situation: &Situation) -> Option<Finding> {
     let text = situation.original.visible_devices.as_deref()?;
     let hides = cuda::Value::parse(text).meaning == cuda::Meaning::Hidden;
     if hides || situation.provenance != Provenance::User {
@@ -193,7 +193,7 @@ fn nothing_granted(situation: &Situation) -> Option<Finding> {
     }
     let message = format!("CUDA_VISIBLE_DEVICES={} is set, but the container was given no GPU", quoted(text));
     let hint = match spelling::numbers(text.trim().trim_matches(['"', '\''])) {
-        Some(numbers) if numbers.len() <= MOST_HINTED => format!(
+        Some(numbers) if numbers.len() <= MOST_HINTED && inventory.platform.is_usual() => format!(
             "{} gives it {}; {} gives it every GPU",
             spelling::flags(situation.asked, &numbers),
             spelling::host_gpus(&numbers),

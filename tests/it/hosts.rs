@@ -249,6 +249,32 @@ fn wsl2_is_passed_through_with_its_numbers() {
     assert!(ran.stderr.contains("WSL2"), "{ran}");
 }
 
+/// Docker's flag means NVIDIA's toolkit there, which runs after us and gets what was typed.
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn docker_on_wsl2_leaves_everything_to_nvidias_toolkit() {
+    require(&["dockerd", "docker", "containerd", "runc", "jq"]);
+    let host = MadeUp::empty();
+    let install = install(A100X4, "");
+    make_dxg(&install);
+    let settings = json!({"storage-driver": "overlay2"});
+    let docker = Dockerd::start_in(Some(&host.script()), &[("cudaview", &install.runtime())], None, &settings);
+    docker.import(A100X4, IMAGE, &[]);
+    let flags = ["--runtime", "cudaview", "--gpus", "device=1", "-e", "CUDA_VISIBLE_DEVICES=3,1"];
+    let ran = docker.run(&flags, IMAGE, &["true"]).failed_with(125);
+    assert!(ran.stderr.contains("on WSL2 cudaview gives no container its GPU"), "{ran}");
+    assert!(docker.hook_record().is_empty());
+
+    ask_the_host(&install, "inject = \"nvidia\"\n");
+    docker.up("one", &flags, IMAGE);
+    assert_eq!(docker.hook_record().len(), 1, "NVIDIA's hook is called");
+    let of_first =
+        docker.exec(&[], "one", &["sh", "-c", "tr '\\0' '\\n' </proc/1/environ | grep _VISIBLE_ | sort"]).ok();
+    assert_eq!(of_first.stdout, "CUDA_VISIBLE_DEVICES=3,1\nNVIDIA_VISIBLE_DEVICES=1\n");
+    let added = docker.exec(&["-e", "CUDA_VISIBLE_DEVICES=2"], "one", &["sh", "-c", "echo $CUDA_VISIBLE_DEVICES"]).ok();
+    assert_eq!(added.stdout, "2\n");
+}
+
 #[test]
 #[ignore = "needs root and engines: sudo tests/run"]
 fn tegra_is_refused_by_name() {
