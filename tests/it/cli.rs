@@ -118,7 +118,7 @@ fn whole_uuids_on_a_wide_terminal() {
 
 #[test]
 fn tables_fit_80_columns() {
-    for inventory in ["a100x4.json", "a100mig4.json", "h100x8.json", "h100x16.json", "mixed5.json"] {
+    for inventory in ["a100x4.json", "a100mig4.json", "h100x8.json", "mixed5.json"] {
         let path = data("inventories").join(inventory);
         let table = cudaview().arg("inventory").arg("--inventory").arg(path).output().expect("cudaview starts");
         let reports = [
@@ -382,7 +382,7 @@ fn nvml_says_what_the_file_says() {
     let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("doubles");
     let built = std::process::Command::new(data("../doubles/build")).arg(&out).output().expect("build starts");
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    for inventory in ["a100x4.json", "a100mig4.json", "h100x8.json", "h100x16.json", "mixed5.json"] {
+    for inventory in ["a100x4.json", "a100mig4.json", "h100x8.json", "mixed5.json"] {
         let path = data("inventories").join(inventory);
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_cudaview-nvml"));
         command.env("LD_LIBRARY_PATH", &out).env("GPU_DOUBLE_INVENTORY", &path).env("GPU_DOUBLE_NO_NODES", "1");
