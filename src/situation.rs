@@ -126,8 +126,7 @@ pub fn from_spec(
     let engine_injected = !nodes.is_empty() && !spec.rules().into_iter().any(Rule::allows_everything);
     let mut out = Situation { original: current.clone(), current, ..Situation::blank() };
     out.asked = (facts.engine == Engine::Podman).then_some(Source::Cdi);
-    let has_all = !inventory.platform.is_usual() && has_dxg(spec);
-    out.injection = injection(spec, host, config, engine_injected || has_all);
+    out.injection = injection(spec, host, config, engine_injected);
     // Neither Docker nor podman makes one, and up to podman 4 an image may say that it is one.
     out.sandbox = spec.is_sandbox() && !matches!(facts.engine, Engine::Docker | Engine::Podman);
     out.injector_follows = host.nvidia_runtime || spec.has_nvidia_hook();
@@ -137,9 +136,6 @@ pub fn from_spec(
     out.unset_is_all = spec.var("CUDA_VERSION").is_some_and(|version| !version.is_empty());
     add_openable(spec, inventory, host, &mut out);
     add_requests(spec, inventory, facts, config, engine_injected, &nodes, &mut out);
-    if has_all && out.requests.is_empty() {
-        out.requests.push(DeviceRequest { source: Source::Nodes, selection: Selection::All });
-    }
     out.visible_devices_request = match facts.engine {
         Engine::Docker => config_value(facts, Variables::NAMES[2]).map(str::to_owned),
         Engine::Podman => podman_request(spec, !nodes.is_empty()),
@@ -155,17 +151,14 @@ pub fn from_spec(
     if of_variable(facts, CAPABILITIES, capabilities) == Provenance::User {
         out.graphics |= capabilities.is_some_and(|value| wants_graphics(value.split(',')));
     }
+    if !inventory.platform.is_usual() {
+        given_everything(spec, config, &mut out);
+    }
     out.runtime_named = facts.runtime_is_default.map(|is_default| !is_default);
     if let Some(record) = spec.record() {
         resume(&record, inventory, &nodes, &mut out);
     }
     out
-}
-
-/// Whether the engine has put in WSL2's one device for all GPUs.
-fn has_dxg(spec: Spec<'_>) -> bool {
-    const PATH: &str = "/dev/dxg";
-    spec.nodes().iter().any(|node| node.path == PATH) || spec.mounts().iter().any(|mount| mount.destination == PATH)
 }
 
 /// What somebody asked for under podman, which appends the entries of CDI specifications to its own.
@@ -327,6 +320,21 @@ fn volume_mounts(spec: Spec<'_>, out: &mut Situation) {
         .collect();
     if !names.is_empty() {
         out.requests.push(DeviceRequest { source: Source::VolumeMounts, selection: Selection::Names(names) });
+    }
+}
+
+/// WSL2's one device for all GPUs, where the engine has put it in.
+fn given_everything(spec: Spec<'_>, config: &Config, out: &mut Situation) {
+    const PATH: &str = "/dev/dxg";
+    let is_node = spec.nodes().iter().any(|node| node.path == PATH);
+    if !is_node && !spec.mounts().iter().any(|mount| mount.destination == PATH) {
+        return;
+    }
+    if config.inject == Inject::Auto {
+        out.injection = Injection::Engine;
+    }
+    if out.requests.is_empty() {
+        out.requests.push(DeviceRequest { source: Source::Nodes, selection: Selection::All });
     }
 }
 
