@@ -41,8 +41,13 @@ pub fn ask() -> Result<Inventory, AskError> {
     let capabilities = Capabilities::read();
     let mut gpus = Vec::new();
     for index in 0..count {
-        let device = nvml.device_by_index(index).map_err(query(format!("GPU {index}")))?;
-        gpus.push(gpu(&nvml, &device, index, &capabilities)?);
+        let device = nvml.device_by_index(index).map_err(query(format!("GPU {index}")));
+        match device.and_then(|device| gpu(&nvml, &device, index, &capabilities)) {
+            Ok(gpu) => gpus.push(gpu),
+            // It has fallen off the bus: nobody can have it, and the others keep their numbers.
+            Err(AskError::Query { source: NvmlError::GpuLost, .. }) => {}
+            Err(error) => return Err(error),
+        }
     }
     Ok(Inventory {
         schema_version: SCHEMA_VERSION,

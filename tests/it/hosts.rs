@@ -8,7 +8,7 @@ use crate::world::command::{Ran, run};
 use crate::world::count::{COUNT, Count};
 use crate::world::dockerd::IMAGE;
 use crate::world::host::{MadeUp, ask_the_host};
-use crate::world::{A100X4, Bundle, Dockerd, Install, require, uuids};
+use crate::world::{A100X4, Bundle, Dockerd, Install, artifacts, require, uuids};
 
 /// Sixteen GPUs in three PCI domains, whose minors are in no order.
 const SIXTEEN: &str = "h100x16.json";
@@ -96,6 +96,19 @@ fn docker_counts_sixteen_gpus_of_a_host_as_nvidia_smi_does() {
     assert_eq!((seen.cuda, seen.nodes), (vec![all[11].clone()], nodes_of_sixteen(&[11])));
     let ran = docker.run(&["--runtime", "cudaview", "--gpus", "device=16"], IMAGE, &["true"]).failed_with(125);
     assert!(ran.stderr.contains("this host has GPUs 0 to 15"), "{ran}");
+}
+
+/// NVML counts it still, and has nothing more to say of it.
+#[test]
+fn a_gpu_that_fell_off_the_bus_costs_the_others_nothing() {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_cudaview-nvml"));
+    command.env("LD_LIBRARY_PATH", artifacts::doubles()).env("GPU_DOUBLE_NO_NODES", "1");
+    command.env("GPU_DOUBLE_INVENTORY", crate::world::inventory(SIXTEEN)).env("GPU_DOUBLE_LOST", "3");
+    let found: Vec<(u64, String)> =
+        numbers(&run(&mut command).ok()).into_iter().map(|(index, _, uuid)| (index, uuid)).collect();
+    let mut expected: Vec<(u64, String)> = (0..).zip(uuids(SIXTEEN)).collect();
+    expected.remove(3);
+    assert_eq!(found, expected);
 }
 
 /// In a container `/proc` names every GPU of the machine, `/dev` has what the container was given, and NVML counts that.
