@@ -85,6 +85,12 @@ fn docker_counts_sixteen_gpus_of_a_host_as_nvidia_smi_does() {
     docker.import(SIXTEEN, IMAGE, &[]);
     let all = uuids(SIXTEEN);
     let flags = |gpus: &'static str, value: &'static str| ["--runtime", "cudaview", "--gpus", gpus, "-e", value];
+    // Plain: these three GPUs by their nodes, and host numbers that mean nothing inside.
+    let devices = install.docker_devices(&[4, 12, 7]);
+    let plain: Vec<&str> = devices.iter().map(String::as_str).chain(["-e", "CUDA_VISIBLE_DEVICES=15,10"]).collect();
+    let seen = docker.count(&plain, IMAGE);
+    assert_eq!((seen.cuda.len(), seen.nodes), (0, nodes_of_sixteen(&[10, 2, 15])));
+
     let seen = docker.count(&flags("\"device=10,2,15\"", "CUDA_VISIBLE_DEVICES=15,10"), IMAGE);
     assert_eq!(seen.cuda, [all[15].clone(), all[10].clone()]);
     assert_eq!(seen.nodes, nodes_of_sixteen(&[10, 15]));
@@ -157,6 +163,13 @@ fn a_gpu_that_the_driver_does_not_name_yet() {
     let all = uuids(A100X4);
     assert_eq!(bundle(&nvml).count().cuda, all[2..]);
     assert_eq!(bundle("").count().cuda, all[2..], "the answer was kept");
+    // Whoever owns the file, or could put another in its place, would say which GPU is which.
+    for name in ["run/inventory.json", "run"] {
+        std::os::unix::fs::chown(host.path(name), Some(1000), None).unwrap();
+        bundle("").run().failed_with(NO_INVENTORY);
+        std::os::unix::fs::chown(host.path(name), Some(0), None).unwrap();
+        assert_eq!(bundle("").count().cuda, all[2..], "{name}");
+    }
     // Another boot.
     host.write("boot_id", "6e8e6a5e-0000-4000-8000-000000000001\n");
     let boot = format!("mount --bind '{}' /proc/sys/kernel/random/boot_id", host.path("boot_id").display());
