@@ -13,6 +13,7 @@ mod install;
 mod inventory;
 mod job;
 mod log;
+mod manual;
 mod output;
 pub mod precreate;
 mod predict;
