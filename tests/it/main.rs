@@ -25,6 +25,7 @@ mod harness;
 mod hook_doors;
 mod hook_nodes;
 mod invariants;
+mod mig;
 mod nvml;
 mod passthrough;
 mod plain_docker;
