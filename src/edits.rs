@@ -242,6 +242,11 @@ fn withhold(plan: &Plan, inventory: &Inventory, spec: Spec<'_>, host: &HostFacts
             gone.extend(capability_nodes(inventory, device).map(|node| node.number));
         }
     }
+    // Two compute instances of one GPU instance share its capability node.
+    let needed = |number: &DeviceNumber| {
+        openable.iter().flat_map(|device| capability_nodes(inventory, *device)).any(|node| node.number == *number)
+    };
+    gone.retain(|number| !needed(number));
     let in_spec: Vec<DeviceNumber> = spec.nodes().into_iter().map(|node| node.number).collect();
     let in_rules = |number: &DeviceNumber| spec.rules().into_iter().any(|rule| rule.is_single(*number));
     out.withhold_mounts =

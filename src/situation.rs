@@ -122,7 +122,8 @@ pub fn from_spec(
     config: &Config,
 ) -> Situation {
     let current = Variables::collect(|name| spec.var(name));
-    let nodes = gpu_nodes(spec, host);
+    let numbers = node_numbers(spec, host);
+    let nodes = gpu_nodes(&numbers);
     let engine_injected = !nodes.is_empty() && !spec.rules().into_iter().any(Rule::allows_everything);
     let mut out = Situation { original: current.clone(), current, ..Situation::blank() };
     out.asked = (facts.engine == Engine::Podman).then_some(Source::Cdi);
@@ -135,7 +136,8 @@ pub fn from_spec(
     // NVIDIA Container Toolkit, internal/config/image/cuda_image.go.
     out.unset_is_all = spec.var("CUDA_VERSION").is_some_and(|version| !version.is_empty());
     add_openable(spec, inventory, host, &mut out);
-    add_requests(spec, inventory, facts, config, engine_injected, &nodes, &mut out);
+    let present = if engine_injected { numbers.as_slice() } else { &[] };
+    add_requests(spec, inventory, facts, config, present, &mut out);
     out.visible_devices_request = match facts.engine {
         Engine::Docker => config_value(facts, Variables::NAMES[2]).map(str::to_owned),
         Engine::Podman => podman_request(spec, !nodes.is_empty()),
@@ -156,7 +158,7 @@ pub fn from_spec(
     }
     out.runtime_named = facts.runtime_is_default.map(|is_default| !is_default);
     if let Some(record) = spec.record() {
-        resume(&record, inventory, &nodes, &mut out);
+        resume(&record, inventory, &numbers, &mut out);
     }
     out
 }
@@ -168,15 +170,19 @@ fn podman_request(spec: Spec<'_>, has_nodes: bool) -> Option<String> {
 }
 
 /// Rule 14, a second door: where nothing changed since the first one, its question is asked again.
-fn resume(record: &Record, inventory: &Inventory, nodes: &[Minor], out: &mut Situation) {
+fn resume(record: &Record, inventory: &Inventory, numbers: &[DeviceNumber], out: &mut Situation) {
     let granted = devices(inventory, &record.granted);
     let kept = devices(inventory, record.kept());
-    let covers = |minor: &Minor| kept.iter().any(|device| inventory.gpu(*device).minor == *minor);
+    let covers = |minor: &Minor| {
+        let gpu = inventory.position_of_minor(*minor);
+        let has_kept = kept.iter().any(|device| Some(device.gpu) == gpu);
+        has_kept && gpu.is_some_and(|gpu| instances(inventory, gpu, numbers).iter().all(|device| kept.contains(device)))
+    };
     let is_whole = granted.len() == record.granted.len() && kept.len() == record.kept().len();
     let is_current = record.emitted.visible_devices == out.current.visible_devices
         && record.emitted.device_order == out.current.device_order;
     // In a privileged container every node is there, whatever was kept.
-    let covered = !out.openable_anyway.is_empty() || nodes.iter().all(covers);
+    let covered = !out.openable_anyway.is_empty() || gpu_nodes(numbers).iter().all(covers);
     if !(is_whole && is_current && covered) || record.original.has_mark() {
         return;
     }
@@ -201,14 +207,62 @@ fn injection(spec: Spec<'_>, host: &HostFacts, config: &Config, engine_injected:
     }
 }
 
-/// The GPUs whose node the engine put into the spec, as a device or as a bind mount. The number counts, not the path.
-fn gpu_nodes(spec: Spec<'_>, host: &HostFacts) -> Vec<Minor> {
+/// The nodes that the engine put into the spec, as devices or as bind mounts. The number counts, not the path.
+fn node_numbers(spec: Spec<'_>, host: &HostFacts) -> Vec<DeviceNumber> {
     let in_devices = spec.nodes().into_iter().map(|node| node.number);
-    let in_mounts = host.mount_numbers.iter().map(|(_, number)| *number);
-    let mut minors: Vec<Minor> = in_devices.chain(in_mounts).filter_map(DeviceNumber::gpu_minor).collect();
+    in_devices.chain(host.mount_numbers.iter().map(|(_, number)| *number)).collect()
+}
+
+/// The GPUs among them.
+fn gpu_nodes(numbers: &[DeviceNumber]) -> Vec<Minor> {
+    let mut minors: Vec<Minor> = numbers.iter().filter_map(|number| number.gpu_minor()).collect();
     minors.sort_unstable();
     minors.dedup();
     minors
+}
+
+/// The MIG devices of a GPU whose capability nodes are all among these.
+fn instances(inventory: &Inventory, gpu: usize, numbers: &[DeviceNumber]) -> Vec<Device> {
+    let is_there = |device: &Device| {
+        let nodes = inventory.mig(*device).map_or(&[][..], |mig| &mig.capability_nodes);
+        !nodes.is_empty() && nodes.iter().all(|node| numbers.contains(&node.number))
+    };
+    inventory.devices_of(gpu).into_iter().filter(is_there).collect()
+}
+
+/// What the nodes that an engine put there ask for, beside what is known: a GPU's own node alone is all of the GPU, and
+/// with capability nodes beside it the MIG devices that have all of theirs.
+fn node_requests(inventory: &Inventory, numbers: &[DeviceNumber], known: &[Device]) -> Vec<DeviceRequest> {
+    let mut whole = Vec::new();
+    let mut parts = Vec::new();
+    for minor in gpu_nodes(numbers) {
+        let Some(gpu) = inventory.position_of_minor(minor) else {
+            whole.push(minor);
+            continue;
+        };
+        let devices = inventory.devices_of(gpu);
+        let is_known = |device: &Device| known.contains(device);
+        let capabilities = |device: &Device| inventory.mig(*device).map_or(&[][..], |mig| &mig.capability_nodes);
+        if devices.iter().flat_map(capabilities).any(|node| numbers.contains(&node.number)) {
+            let new = instances(inventory, gpu, numbers).into_iter().filter(|device| !is_known(device));
+            parts.extend(new.map(|device| inventory.host_label(device)));
+            continue;
+        }
+        // Where nobody says which capability nodes there are, a request that the engine has a record of says it.
+        let has_no_names = devices.iter().any(|device| device.mig.is_some() && capabilities(device).is_empty());
+        let is_covered = if has_no_names { devices.iter().any(is_known) } else { devices.iter().all(is_known) };
+        if !is_covered || devices.is_empty() {
+            whole.push(minor);
+        }
+    }
+    let mut out = Vec::new();
+    if !whole.is_empty() {
+        out.push(DeviceRequest { source: Source::Nodes, selection: Selection::Minors(whole) });
+    }
+    if !parts.is_empty() {
+        out.push(DeviceRequest { source: Source::Nodes, selection: Selection::Names(parts) });
+    }
+    out
 }
 
 /// What can be opened however much is narrowed: a node that is there, under a rule for more than that node.
@@ -242,8 +296,7 @@ fn add_requests(
     inventory: &Inventory,
     facts: &EngineFacts,
     config: &Config,
-    engine_injected: bool,
-    nodes: &[Minor],
+    present: &[DeviceNumber],
     out: &mut Situation,
 ) {
     match &facts.device_requests {
@@ -255,15 +308,9 @@ fn add_requests(
         Requests::Unknown(reason) if spec.has_nvidia_hook() => out.unreadable = Some(reason.clone()),
         Requests::Unknown(_) | Requests::NotApplicable => {}
     }
-    if engine_injected {
-        let nodes = DeviceRequest { source: Source::Nodes, selection: Selection::Minors(nodes.to_vec()) };
-        // The nodes of a CDI request are that request, not one more.
-        let known: Vec<Device> = out.requests.iter().flat_map(|r| r.selection.resolve(inventory).devices).collect();
-        let resolved = nodes.selection.resolve(inventory);
-        if !resolved.unknown.is_empty() || resolved.devices.iter().any(|device| !known.contains(device)) {
-            out.requests.push(nodes);
-        }
-    }
+    // The nodes of a CDI request are that request, not one more.
+    let known: Vec<Device> = out.requests.iter().flat_map(|r| r.selection.resolve(inventory).devices).collect();
+    out.requests.extend(node_requests(inventory, present, &known));
     if config.grant.volume_mounts {
         volume_mounts(spec, out);
     }

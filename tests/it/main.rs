@@ -28,6 +28,8 @@ mod hosts;
 mod invariants;
 mod job;
 mod log;
+mod mig;
+mod nvml;
 mod passthrough;
 mod plain_docker;
 mod plain_runc;
