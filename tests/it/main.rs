@@ -33,6 +33,7 @@ mod properties;
 mod sandbox;
 mod scenarios;
 mod semantics;
+mod toolkit;
 mod typed;
 mod vectors;
 mod world;
