@@ -98,13 +98,14 @@ static void allow_v1(const char *folder) {
 static void allow(const char *pid) {
     char name[64], line[4096], unified[4096] = "", folder[8192];
     snprintf(name, sizeof name, "/proc/%s/cgroup", pid);
+    int only_v2 = access("/sys/fs/cgroup/cgroup.controllers", F_OK) == 0;
     FILE *file = fopen(name, "re");
     if (!file)
         err(1, "%s", name);
     while (fgets(line, sizeof line, file)) {
         line[strcspn(line, "\n")] = '\0';
         char *controllers = strchr(line, ':') + 1, *path = strchr(controllers, ':') + 1;
-        if (strncmp(controllers, "devices:", 8) == 0) {
+        if (!only_v2 && strncmp(controllers, "devices:", 8) == 0) {
             snprintf(folder, sizeof folder, "/sys/fs/cgroup/devices%s", path);
             allow_v1(folder);
             fclose(file);
