@@ -107,7 +107,9 @@ fn create(
             }
             Err(error) => return Err(Failure::new(Exit::BadInput, error)),
         };
-        if !has_gpu_sign(&document.bytes) && !config.grant.grants_unasked() {
+        // Of what NVIDIA's runtime goes by, only its configuration knows all signs.
+        let is_asked = has_gpu_sign(&document.bytes) || runtime::is_nvidia(low_level);
+        if !is_asked && !config.grant.grants_unasked() {
             return Ok(None);
         }
         match edit_config(invocation, bundle, low_level, config, &document)? {

@@ -11,8 +11,10 @@ use crate::spec::{is_nvidia_hook, is_our_hook};
 
 /// Applies edits to a configuration that [`super::Spec::new`] accepted. Members that are not edited stay as they are.
 pub fn apply(config: &mut Value, edits: &ContainerEdits) {
-    if !edits.env.is_empty() {
+    if !edits.env.is_empty() || !edits.unset_env.is_empty() {
         edit_array(object(config, "process"), "env", |env| {
+            let name = |entry: &Value| entry.as_str().and_then(|entry| Some(entry.split_once('=')?.0.to_owned()));
+            env.retain(|entry| name(entry).is_none_or(|name| !edits.unset_env.contains(&name)));
             for (name, value) in &edits.env {
                 set_env(env, name, value);
             }
@@ -27,6 +29,10 @@ pub fn apply(config: &mut Value, edits: &ContainerEdits) {
             !edits.withhold_mounts.contains(&(position - 1))
         };
         edit_array(config, "mounts", |mounts| mounts.retain(keep));
+    }
+    if !edits.device_mounts.is_empty() {
+        let mount = |place: &String| json!({"destination": place, "type": "bind", "source": "/dev/null", "options": ["bind", "ro"]});
+        edit_array(config, "mounts", |mounts| mounts.extend(edits.device_mounts.iter().map(mount)));
     }
     if edits.remove_nvidia_hook {
         for stage in ["prestart", "createRuntime"] {

@@ -7,16 +7,23 @@ use crate::device::DeviceNumber;
 use crate::node::DeviceNode;
 use crate::situation::HostFacts;
 use crate::spec::Spec;
-use crate::sys::runtime;
 use crate::sys::trusted::in_user_namespace;
+use crate::sys::{runtime, toolkit};
+use crate::toolkit::Toolkit;
 
 /// Control nodes that CUDA needs beside the GPUs' own.
 const CONTROL: [&str; 3] = ["nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"];
 
 /// Facts for a container that a low-level runtime is about to make.
 pub fn facts(spec: Spec<'_>, low_level: Option<&Path>) -> HostFacts {
+    let nvidia_runtime = low_level.is_some_and(runtime::is_nvidia);
+    // podman's own choice, which nobody tells us.
+    let nvidia_runtime_possible = low_level.is_none() && runtime::is_installed("nvidia-container-runtime");
+    let follows = nvidia_runtime || nvidia_runtime_possible || spec.has_nvidia_hook();
     HostFacts {
-        nvidia_runtime: low_level.is_some_and(runtime::is_nvidia),
+        nvidia_runtime,
+        nvidia_runtime_possible,
+        toolkit: if follows { toolkit::configuration(low_level) } else { Toolkit::default() },
         nvidia_cli: spec.has_nvidia_hook() && runtime::is_installed("nvidia-container-cli"),
         mount_numbers: mount_numbers(spec),
         rootless: in_user_namespace(),

@@ -21,6 +21,7 @@ pub mod rootfs;
 pub mod runtime;
 pub mod runtime_state;
 pub mod state;
+pub mod toolkit;
 pub mod trusted;
 
 use std::os::fd::AsFd;

@@ -3,6 +3,8 @@
 //! The toolkit is a stand-in (`tests/toolkit`), which keeps the traps of the original and writes down what it was asked for.
 
 mod docker;
+mod leftovers;
+mod podman;
 mod runtime;
 
 use serde_json::{Value, json};

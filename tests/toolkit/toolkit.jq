@@ -28,7 +28,8 @@ def from_variables:
 def from_mounts:
     "/var/run/nvidia-container-devices" as $folder
     | [.mounts[]? | select(.source == "/dev/null") | .destination | select(startswith($folder))
-        | .[$folder | length:] | ltrimstr("/") | select(startswith("imex/") | not)]
+        | .[$folder | length:] | ltrimstr("/") | select(startswith("imex/") | not)
+        | if startswith("cdi/") and (index("=") | not) then sub("^cdi/(?<kind>.*)/(?<name>[^/]*)$"; "\(.kind)=\(.name)") else ltrimstr("cdi/") end]
     | if . == [] then null else listed end;
 
 def from_annotations:

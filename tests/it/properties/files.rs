@@ -87,7 +87,7 @@ pub(crate) fn cases() -> impl Strategy<Value = Case> {
             let minors: Vec<u32> =
                 inventory.gpus.iter().map(|gpu| gpu.minor.0).filter(|minor| nodes.contains(minor)).collect();
             let (file, mount_numbers) = file(&env, &minors, rules, hooks, as_mounts);
-            let host = HostFacts { nvidia_runtime, nvidia_cli, mount_numbers, rootless };
+            let host = HostFacts { nvidia_runtime, nvidia_cli, mount_numbers, rootless, ..HostFacts::default() };
             Case { config: file, world: World { inventory, facts, host, config } }
         },
     )
