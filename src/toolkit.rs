@@ -116,8 +116,8 @@ pub fn device_of_mount<'a>(mount: &Mount<'a>) -> Option<&'a str> {
         return None;
     }
     let name = mount.destination.strip_prefix(DEVICE_LIST)?.strip_prefix('/')?;
-    let cdi = || name.strip_prefix("cdi/")?.strip_prefix("nvidia.com/gpu/");
-    let named = cdi().or_else(|| cdi_device(name.strip_prefix("cdi/")?));
+    let cdi = name.strip_prefix("cdi/");
+    let named = cdi_device(cdi.unwrap_or(name)).or_else(|| cdi?.strip_prefix("nvidia.com/gpu/"));
     (!name.starts_with("imex/")).then_some(named.unwrap_or(name))
 }
 
@@ -169,6 +169,7 @@ mod tests {
         check("/dev/null", "/MIG-GPU-x/1/0", Some("MIG-GPU-x/1/0"), true);
         check("/dev/null", "/cdi/nvidia.com/gpu/1", Some("1"), true);
         check("/dev/null", "/cdi/nvidia.com/gpu=1", Some("1"), true);
+        check("/dev/null", "/nvidia.com/gpu=1", Some("1"), true);
         check("/dev/null", "/cdi/example.com/x/1", Some("cdi/example.com/x/1"), true);
         check("/dev/null", "/imex/0", None, false);
         check("/dev//null", "/1", None, true);

@@ -6,6 +6,7 @@ mod docker;
 mod leftovers;
 mod podman;
 mod runtime;
+mod stand_in;
 
 use serde_json::{Value, json};
 

@@ -25,11 +25,15 @@ def from_variables:
         else listed end
     end;
 
+# `cdi/vendor/class/name` and `cdi/vendor/class=name` are CDI names; one that is neither is dropped.
+def mounted:
+    if startswith("imex/") then empty
+    elif startswith("cdi/") | not then .
+    else ltrimstr("cdi/") | if is_qualified | not then sub("/(?<name>[^/]*)$"; "=\(.name)") else . end | select(is_qualified) end;
 def from_mounts:
     "/var/run/nvidia-container-devices" as $folder
     | [.mounts[]? | select(.source == "/dev/null") | .destination | select(startswith($folder))
-        | .[$folder | length:] | ltrimstr("/") | select(startswith("imex/") | not)
-        | if startswith("cdi/") and (index("=") | not) then sub("^cdi/(?<kind>.*)/(?<name>[^/]*)$"; "\(.kind)=\(.name)") else ltrimstr("cdi/") end]
+        | .[$folder | length:] | ltrimstr("/") | select(. != "") | mounted]
     | if . == [] then null else listed end;
 
 def from_annotations:

@@ -126,6 +126,7 @@ fn podman_with_nvidias_runtime_behind_the_precreate_hook() {
     // Nobody can know of a runtime that is not where the system's programs are.
     let (seen, record) = count(&[], NVD_ALL);
     assert_eq!((seen.nodes.len(), &record[0]["asked"]), (4, &json!(["all"])), "{record:?}");
+    assert_eq!(count(&["--annotation", ANNOTATION], IMAGE).0.nodes.len(), 4);
 
     symlink(&runtime, host.toolkit.cli().with_file_name("nvidia-container-runtime")).unwrap();
     for mode in ["auto", "cdi", "legacy"] {
