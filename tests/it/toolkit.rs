@@ -3,6 +3,7 @@
 //! The toolkit is a stand-in (`tests/toolkit`), which keeps the traps of the original and writes down what it was asked for.
 
 mod docker;
+mod docker29;
 mod leftovers;
 mod podman;
 mod runtime;
