@@ -141,7 +141,7 @@ pub fn from_spec(
     out.injection = injection(spec, host, config, engine_injected);
     // Neither Docker nor podman makes one, and up to podman 4 an image may say that it is one.
     out.sandbox = spec.is_sandbox() && !matches!(facts.engine, Engine::Docker | Engine::Podman);
-    add_injector(spec, host, &mut out);
+    add_injector(spec, host, config, &mut out);
     add_openable(spec, inventory, host, &mut out);
     add_requests(spec, inventory, facts, config, engine_injected, &nodes, &mut out);
     out.visible_devices_request = match facts.engine {
@@ -170,8 +170,10 @@ pub fn from_spec(
 }
 
 /// What NVIDIA's hook or runtime will make of this container, where one of them runs after us.
-fn add_injector(spec: Spec<'_>, host: &HostFacts, out: &mut Situation) {
-    out.runtime_injects = host.nvidia_runtime || host.nvidia_runtime_possible;
+fn add_injector(spec: Spec<'_>, host: &HostFacts, config: &Config, out: &mut Situation) {
+    // An operator may know more than we: of a runtime of another name that ends in NVIDIA's.
+    let is_said = config.inject == Inject::Nvidia && !spec.has_nvidia_hook();
+    out.runtime_injects = host.nvidia_runtime || host.nvidia_runtime_possible || is_said;
     out.injector_follows = out.runtime_injects || spec.has_nvidia_hook();
     out.none_stops = out.runtime_injects && host.toolkit.mode == "cdi";
     out.told_by_mounts = out.injection == Injection::Nvidia && !host.toolkit.hears_variables(spec);

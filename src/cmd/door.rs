@@ -64,7 +64,7 @@ pub fn decide(container: &Container<'_>, config: &Config) -> Result<Decision, Fa
         Err(error) => (Inventory::empty("none"), Some(error)),
     };
     inventory::add_drm_nodes(&mut inventory, spec.nodes().into_iter().map(|node| node.number));
-    let host = host::facts(spec, container.low_level);
+    let host = host::facts(spec, container.low_level, config);
     let mut situation = from_spec(spec, &inventory, &facts, &host, config);
     situation.requests.extend_from_slice(container.requests);
     let mut decided = plan(&inventory, &situation, config);

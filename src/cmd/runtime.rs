@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::argv::{self, Command, Invocation};
 use crate::cmd::door::{Container, decide};
 use crate::cmd::failure::Failure;
-use crate::config::{Config, Mode};
+use crate::config::{Config, Inject, Mode};
 use crate::edits::{ContainerEdits, apply, edit_array, set_env};
 use crate::exit::Exit;
 use crate::plan::{Verdict, plan_exec};
@@ -108,7 +108,8 @@ fn create(
             Err(error) => return Err(Failure::new(Exit::BadInput, error)),
         };
         // Of what NVIDIA's runtime goes by, only its configuration knows all signs.
-        let is_asked = has_gpu_sign(&document.bytes) || runtime::is_nvidia(low_level);
+        let is_nvidia = runtime::is_nvidia(low_level) || config.inject == Inject::Nvidia;
+        let is_asked = is_nvidia || has_gpu_sign(&document.bytes);
         if !is_asked && !config.grant.grants_unasked() {
             return Ok(None);
         }

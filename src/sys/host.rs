@@ -3,6 +3,7 @@
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
+use crate::config::{Config, Inject};
 use crate::device::DeviceNumber;
 use crate::node::DeviceNode;
 use crate::situation::HostFacts;
@@ -15,11 +16,12 @@ use crate::toolkit::Toolkit;
 const CONTROL: [&str; 3] = ["nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"];
 
 /// Facts for a container that a low-level runtime is about to make.
-pub fn facts(spec: Spec<'_>, low_level: Option<&Path>) -> HostFacts {
+pub fn facts(spec: Spec<'_>, low_level: Option<&Path>, config: &Config) -> HostFacts {
     let nvidia_runtime = low_level.is_some_and(runtime::is_nvidia);
     // podman's own choice, which nobody tells us.
     let nvidia_runtime_possible = low_level.is_none() && runtime::is_installed("nvidia-container-runtime");
-    let follows = nvidia_runtime || nvidia_runtime_possible || spec.has_nvidia_hook();
+    let is_said = config.inject == Inject::Nvidia;
+    let follows = nvidia_runtime || nvidia_runtime_possible || spec.has_nvidia_hook() || is_said;
     HostFacts {
         nvidia_runtime,
         nvidia_runtime_possible,

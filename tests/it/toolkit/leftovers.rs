@@ -1,12 +1,13 @@
 //! What NVIDIA's toolkit would go by instead of the variable that it is handed: mounts, annotations, a swarm's variables;
 //! and a toolkit that does not go by the variable at all.
 
+use std::os::unix::fs::symlink;
+
 use serde_json::{Value, json};
 
-use super::{ANYBODY, BUILT_IN, Host, Settings, asked_for, count, in_mode, paths};
-use crate::world::bundle::Bundle;
+use super::{A100X4, ANYBODY, BUILT_IN, Host, Settings, asked_for, count, in_mode, paths};
 use crate::world::count::COUNT;
-use crate::world::spec;
+use crate::world::{Bundle, Install, spec};
 
 const GRANT: &str = "[grant]\nbase = [\"1\", \"3\"]\n";
 const FOLDER: &str = "/var/run/nvidia-container-devices";
@@ -168,4 +169,24 @@ fn a_word_that_stops_the_container_is_not_handed_on() {
     let (seen, record) = host.count(&["NVIDIA_VISIBLE_DEVICES=none"]);
     assert!(seen.nodes.is_empty(), "{seen:?}");
     not_asked(&record);
+}
+
+/// A runtime of another name that ends in NVIDIA's: only the operator knows.
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn a_runtime_of_another_name_is_nvidias_where_the_configuration_says_so() {
+    let host = Host::new(BUILT_IN, "");
+    let runtime = host.toolkit.runtime().with_file_name("site-runtime");
+    symlink(host.toolkit.runtime(), &runtime).unwrap();
+    let seen = |config: &str| {
+        let config = format!("low_level_runtime = ['{}']\n{config}", runtime.display());
+        let install = Install::new(A100X4, &config);
+        let wrapper = host.toolkit.host(&install.runtime());
+        let bundle = Bundle::with_runtime(&wrapper, A100X4, &COUNT, &["NVIDIA_VISIBLE_DEVICES=all"]);
+        (count(&bundle).nodes, host.toolkit.take_record().remove(0)["asked"].clone())
+    };
+    assert_eq!(seen(""), (paths(&[0, 1, 2, 3]), json!(["all"])), "it is not known");
+    assert_eq!(seen("inject = \"nvidia\"\n"), (paths(&[]), Value::Null));
+    let granted = format!("inject = \"nvidia\"\n{GRANT}");
+    assert_eq!(seen(&granted), (paths(&[1, 3]), json!(host.uuids_of(&[1, 3]))));
 }
