@@ -94,6 +94,12 @@ impl Toolkit {
         })
     }
 
+    /// Whether a `config.json` shows anything that it goes by and that is no sign of a GPU to others.
+    pub fn has_sign(&self, config: &[u8]) -> bool {
+        let signs = self.swarm_resources.iter().chain(&self.annotation_prefixes);
+        signs.map(String::as_bytes).any(|sign| config.windows(sign.len()).any(|window| window == sign))
+    }
+
     /// Whether it goes by this container's variables.
     pub fn hears_variables(&self, spec: Spec<'_>) -> bool {
         self.takes_variables || spec.may_administer()
@@ -153,6 +159,7 @@ mod tests {
             takes_variables: true,
             mode: "legacy".to_owned(),
         };
+        assert!(expected.has_sign(b"{\"env\":[\"B=1\"]}") && expected.has_sign(b"x/") && !expected.has_sign(b"C=1"));
         assert_eq!(Toolkit::parse(text), Some(expected));
         assert_eq!(Toolkit::parse(""), Some(Toolkit::default()));
         assert_eq!(Toolkit::parse("mode = "), None);

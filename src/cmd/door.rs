@@ -82,6 +82,9 @@ pub fn decide(container: &Container<'_>, config: &Config) -> Result<Decision, Fa
     if injected_by_us && !control_nodes.iter().any(|node| node.path == "/dev/nvidiactl") {
         return Err(no_control_node(config));
     }
+    if situation.injection == Injection::Nvidia && !decided.kept().is_empty() && !host.toolkit.can_be_told(spec) {
+        return Err(deaf_toolkit());
+    }
     let cdi = if injected_by_us {
         sys::cdi::edits(&config.cdi_spec_dirs, &inventory, decided.kept()).map_err(|error| {
             let hint = error.hint();
@@ -127,6 +130,14 @@ fn no_control_node(config: &Config) -> Failure {
         "dev_root in the configuration names a folder with the host's dev/ in it"
     };
     Failure::text_only(Exit::NoInventory, text).hint(hint)
+}
+
+/// The container would start without a GPU, and nobody would say so.
+fn deaf_toolkit() -> Failure {
+    let text = "NVIDIA's toolkit takes GPUs for this container neither from its variables nor from its mounts";
+    let hint = "inject = \"auto\" lets cudaview do it; or set accept-nvidia-visible-devices-as-volume-mounts = true in \
+                the toolkit's config.toml";
+    Failure::text_only(Exit::Configuration, text.to_owned()).hint(hint)
 }
 
 /// `cudaview-hook`, beside whichever of our programs runs.

@@ -21,7 +21,7 @@ pub fn apply(config: &mut Value, edits: &ContainerEdits) {
         });
     }
     apply_devices(config, edits);
-    apply_cdi(config, &edits.cdi);
+    // By their positions, so before others come.
     if !edits.withhold_mounts.is_empty() {
         let mut position = 0;
         let keep = |_: &Value| {
@@ -30,6 +30,7 @@ pub fn apply(config: &mut Value, edits: &ContainerEdits) {
         };
         edit_array(config, "mounts", |mounts| mounts.retain(keep));
     }
+    apply_cdi(config, &edits.cdi);
     if !edits.device_mounts.is_empty() {
         let mount = |place: &String| json!({"destination": place, "type": "bind", "source": "/dev/null", "options": ["bind", "ro"]});
         edit_array(config, "mounts", |mounts| mounts.extend(edits.device_mounts.iter().map(mount)));

@@ -19,7 +19,7 @@ const CONTROL: [&str; 3] = ["nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"];
 pub fn facts(spec: Spec<'_>, low_level: Option<&Path>, config: &Config) -> HostFacts {
     let nvidia_runtime = low_level.is_some_and(runtime::is_nvidia);
     // podman's own choice, which nobody tells us.
-    let nvidia_runtime_possible = low_level.is_none() && runtime::is_installed("nvidia-container-runtime");
+    let nvidia_runtime_possible = low_level.is_none() && runtime::is_nvidia_installed();
     let is_said = config.inject == Inject::Nvidia;
     let follows = nvidia_runtime || nvidia_runtime_possible || spec.has_nvidia_hook() || is_said;
     HostFacts {

@@ -29,3 +29,16 @@ fn path() -> PathBuf {
     from("NVIDIA_CTK_CONFIG_FILE_PATH")
         .unwrap_or_else(|| from("XDG_CONFIG_HOME").unwrap_or_else(|| PathBuf::from("/etc")).join(NAME))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_of_nvidias_runtime_that_are_modes() {
+        let mode = |name: &str| configuration(Some(&Path::new("/usr/bin").join(name))).mode;
+        assert_eq!(mode("nvidia-container-runtime.cdi"), "cdi");
+        assert_eq!(mode("nvidia-container-runtime.legacy"), "legacy");
+        assert_eq!(mode("runc"), mode("nvidia-container-runtime"));
+    }
+}

@@ -159,6 +159,17 @@ fn a_toolkit_that_does_not_take_the_variable_gets_mounts() {
     }
 }
 
+/// Nor is it left alone with what it cannot be told.
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn a_toolkit_that_cannot_be_told_anything_stops_the_container() {
+    let settings = Settings { unprivileged: false, ..BUILT_IN };
+    let host = Host::new(settings, &format!("inject = \"nvidia\"\n{GRANT}"));
+    let ran = host.bundle(&COUNT, &[]).create().failed_with(6);
+    assert!(ran.stderr.contains("neither from its variables nor from its mounts"), "{ran}");
+    assert_eq!(host.toolkit.take_record(), [Value::Null; 0]);
+}
+
 /// `none` asks for driver files without a GPU. In its mode `cdi` NVIDIA's runtime looks for a device of that name.
 #[test]
 #[ignore = "needs root and engines: sudo tests/run"]
