@@ -280,3 +280,35 @@ fn slot<'a>(parent: &'a mut Value, key: &str) -> &'a mut Value {
     }
     &mut parent[key]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_go_by_their_positions_before_others_come() {
+        let mount = |at: &str| json!({"destination": at, "source": "x"});
+        let mut config = json!({"mounts": [mount("/a/b"), mount("/gone"), mount("/c")]});
+        let new = cdi::Mount {
+            host_path: "x".to_owned(),
+            container_path: "/a".to_owned(),
+            options: Vec::new(),
+            kind: String::new(),
+        };
+        let cdi = CdiEdits { mounts: vec![new], ..CdiEdits::default() };
+        let told = vec!["/told".to_owned()];
+        let edits = ContainerEdits { withhold_mounts: vec![1], device_mounts: told, cdi, ..ContainerEdits::default() };
+        apply(&mut config, &edits);
+        let mounts = config["mounts"].as_array().expect("mounts");
+        let places: Vec<&str> = mounts.iter().filter_map(|mount| mount["destination"].as_str()).collect();
+        assert_eq!(places, ["/a", "/a/b", "/c", "/told"]);
+    }
+
+    #[test]
+    fn a_variable_that_goes_goes_with_all_its_entries() {
+        let mut config = json!({"process": {"env": ["A=1", "AB=2", "A=3", "C"]}});
+        let edits = ContainerEdits { unset_env: vec!["A".to_owned()], ..ContainerEdits::default() };
+        apply(&mut config, &edits);
+        assert_eq!(config["process"]["env"], json!(["AB=2", "C"]));
+    }
+}

@@ -102,6 +102,13 @@ fn asked_for(record: &[Value], uuids: &[String]) {
     assert_eq!(given, [&json!(uuids)], "once, and not twice: {context}");
 }
 
+/// Fails the test unless NVIDIA's toolkit was called and not asked for anything. In legacy mode its hook runs all the same.
+#[track_caller]
+fn not_asked(record: &[Value]) {
+    assert!(!record.is_empty(), "it was not called");
+    assert!(record.iter().all(|line| line["asked"].is_null() && line["given"].is_null()), "{record:#?}");
+}
+
 /// Fails the test unless the configuration had no nodes, rules or mounts beside those of every container.
 #[track_caller]
 fn untouched(line: &Value) {

@@ -122,7 +122,7 @@ def runtime($hook; $id):
     . as $config | mode("jit-cdi") as $mode | requested($mode == "cdi") as $asked
     | ({id: $id, program: "runtime", mode: $mode, asked: $asked} + found) as $record
     | if $mode == "legacy" then
-        if $asked == null or any(.hooks.prestart[]?; is_hook) then {outcome: $config, record: $record}
+        if any(.hooks.prestart[]?; is_hook) then {outcome: $config, record: $record}
         else {outcome: (.hooks.prestart += [{path: $hook, args: ["nvidia-container-runtime-hook", "prestart"]}]), record: $record} end
     elif $mode != "cdi" and $mode != "jit-cdi" then {error: "invalid runtime mode: \($mode)", record: $record}
     else

@@ -26,10 +26,8 @@ fn mount(bundle: &Bundle, names: &[&str]) {
 /// Fails the test unless NVIDIA's toolkit was called and not asked for anything, in a container without such mounts.
 #[track_caller]
 fn not_asked(record: &[Value]) {
-    assert!(!record.is_empty(), "it was not called");
-    for line in record {
-        assert_eq!((&line["asked"], &line["mounts"]), (&Value::Null, &json!(5)), "{line:#}");
-    }
+    super::not_asked(record);
+    assert!(record.iter().all(|line| line["mounts"] == 5), "{record:?}");
 }
 
 #[test]
