@@ -180,7 +180,11 @@ fn without_grant(inventory: &Inventory, situation: &Situation, mut grant: Grant,
 
 /// Whether NVIDIA's injector would put GPUs into a container with these variables.
 fn asks_injector(situation: &Situation, variables: &Variables) -> bool {
-    let asks = |value: &String| !matches!(value.as_str(), "" | "void" | "none");
+    let asks = |value: &String| match value.as_str() {
+        "" | "void" => false,
+        "none" => situation.none_stops,
+        _ => true,
+    };
     variables.nvidia_visible_devices.as_ref().map_or(situation.unset_is_all, asks)
 }
 

@@ -8,6 +8,7 @@ use crate::provenance::{Engine, EngineFacts, Provenance, Requests, config_value,
 use crate::record::{Record, Variables, devices};
 use crate::request::{DeviceRequest, Selection, Source, cdi_selection, count_selection, parse_gpus};
 use crate::spec::{Rule, Spec, allowed};
+use crate::toolkit::{self, Toolkit};
 
 /// The driver's parts that a container asks for.
 // NVIDIA Container Toolkit, "Specialized Configurations with Docker".
@@ -54,12 +55,16 @@ pub struct Situation {
     pub graphics: bool,
     /// Who injects.
     pub injection: Injection,
-    /// NVIDIA's hook or runtime runs after us, whether or not we want it to.
+    /// NVIDIA's hook or runtime runs after us, whether or not we want it to, or may do so.
     pub injector_follows: bool,
-    /// It is NVIDIA's runtime, whose work no edit of ours takes away.
+    /// It is NVIDIA's runtime, or may be it, whose work no edit of ours takes away.
     pub runtime_injects: bool,
     /// NVIDIA's injector takes an unset `NVIDIA_VISIBLE_DEVICES` for `all`.
     pub unset_is_all: bool,
+    /// It stops a container whose `NVIDIA_VISIBLE_DEVICES` is `none`.
+    pub none_stops: bool,
+    /// It does not go by variables, and is told by mounts.
+    pub told_by_mounts: bool,
     /// An earlier door has decided for this container, and nothing has changed since.
     pub decided_before: bool,
     /// In which way GPUs are asked for where no request of this container says so: an earlier door's, or podman's.
@@ -86,6 +91,8 @@ impl Situation {
             injector_follows: false,
             runtime_injects: false,
             unset_is_all: false,
+            none_stops: false,
+            told_by_mounts: false,
             decided_before: false,
             asked: None,
         }
@@ -101,10 +108,15 @@ impl Situation {
 }
 
 /// What the host says, gathered before anything is decided.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own, not a state")]
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct HostFacts {
     /// The low-level runtime is NVIDIA's.
     pub nvidia_runtime: bool,
+    /// The low-level runtime is not known to us, and NVIDIA's is installed.
+    pub nvidia_runtime_possible: bool,
+    /// What NVIDIA's toolkit goes by.
+    pub toolkit: Toolkit,
     /// `nvidia-container-cli` is in a system directory, so NVIDIA's hook can work.
     pub nvidia_cli: bool,
     /// Device numbers of mounts' sources, by position in `mounts`.
@@ -130,11 +142,7 @@ pub fn from_spec(
     out.injection = injection(spec, host, config, engine_injected);
     // Neither Docker nor podman makes one, and up to podman 4 an image may say that it is one.
     out.sandbox = spec.is_sandbox() && !matches!(facts.engine, Engine::Docker | Engine::Podman);
-    out.injector_follows = host.nvidia_runtime || spec.has_nvidia_hook();
-    out.runtime_injects = host.nvidia_runtime;
-    // An image that its authors call legacy; they look at NVIDIA_REQUIRE_CUDA too, and need not be trusted in that.
-    // NVIDIA Container Toolkit, internal/config/image/cuda_image.go.
-    out.unset_is_all = spec.var("CUDA_VERSION").is_some_and(|version| !version.is_empty());
+    add_injector(spec, host, config, &mut out);
     add_openable(spec, inventory, host, &mut out);
     let present = if engine_injected { numbers.as_slice() } else { &[] };
     add_requests(spec, inventory, facts, config, present, &mut out);
@@ -144,6 +152,9 @@ pub fn from_spec(
         Engine::Containerd | Engine::Unknown => out.current.nvidia_visible_devices.clone(),
     };
     out.visible_devices_from = of_variable(facts, Variables::NAMES[2], out.visible_devices_request.as_deref());
+    if out.injector_follows {
+        add_swarm_request(spec, facts, host, &mut out);
+    }
     out.provenance = of_variable(facts, Variables::NAMES[0], out.current.visible_devices.as_deref());
     // The long way to ask for graphics; what --gpus made the engine append is in the request already.
     let capabilities = match facts.engine {
@@ -161,6 +172,30 @@ pub fn from_spec(
         resume(&record, inventory, &numbers, &mut out);
     }
     out
+}
+
+/// What NVIDIA's hook or runtime will make of this container, where one of them runs after us.
+fn add_injector(spec: Spec<'_>, host: &HostFacts, config: &Config, out: &mut Situation) {
+    // An operator may know more than we: of a runtime of another name that ends in NVIDIA's.
+    let is_said = config.inject == Inject::Nvidia && !spec.has_nvidia_hook();
+    out.runtime_injects = host.nvidia_runtime || host.nvidia_runtime_possible || is_said;
+    out.injector_follows = out.runtime_injects || spec.has_nvidia_hook();
+    out.none_stops = out.runtime_injects && host.toolkit.mode == "cdi";
+    out.told_by_mounts = out.injection == Injection::Nvidia && !host.toolkit.hears_variables(spec);
+    // An image that its authors call legacy; they look at NVIDIA_REQUIRE_CUDA too, and need not be trusted in that.
+    // NVIDIA Container Toolkit, internal/config/image/cuda_image.go.
+    out.unset_is_all = spec.var("CUDA_VERSION").is_some_and(|version| !version.is_empty());
+}
+
+/// A swarm's variables stand for `NVIDIA_VISIBLE_DEVICES` where an operator told NVIDIA's toolkit so.
+fn add_swarm_request(spec: Spec<'_>, facts: &EngineFacts, host: &HostFacts, out: &mut Situation) {
+    let found: Vec<(&str, &str)> = host.toolkit.swarm_variables(spec).collect();
+    let origins: Vec<Provenance> = found.iter().map(|(name, value)| of_variable(facts, name, Some(*value))).collect();
+    let Some(first) = origins.first() else { return };
+    let is_one = origins.iter().all(|origin| origin == first);
+    let values: Vec<&str> = found.iter().map(|(_, value)| *value).collect();
+    out.visible_devices_request = Some(values.join(","));
+    out.visible_devices_from = if is_one { *first } else { Provenance::Unknown };
 }
 
 /// What somebody asked for under podman, which appends the entries of CDI specifications to its own.
@@ -198,11 +233,12 @@ fn resume(record: &Record, inventory: &Inventory, numbers: &[DeviceNumber], out:
 }
 
 fn injection(spec: Spec<'_>, host: &HostFacts, config: &Config, engine_injected: bool) -> Injection {
+    let has_nvidia = host.nvidia_runtime || (spec.has_nvidia_hook() && host.nvidia_cli);
     match config.inject {
         Inject::Engine => Injection::Engine,
         Inject::Nvidia => Injection::Nvidia,
         Inject::Auto if engine_injected => Injection::Engine,
-        Inject::Auto if host.nvidia_runtime || (spec.has_nvidia_hook() && host.nvidia_cli) => Injection::Nvidia,
+        Inject::Auto if has_nvidia && host.toolkit.can_be_told(spec) => Injection::Nvidia,
         Inject::Native | Inject::Auto => Injection::Native,
     }
 }
@@ -357,14 +393,7 @@ pub fn wants_graphics<'a>(mut capabilities: impl Iterator<Item = &'a str>) -> bo
 
 /// The device plugin's channel, which a pod cannot forge: mounts of `/dev/null` named after the devices.
 fn volume_mounts(spec: Spec<'_>, out: &mut Situation) {
-    const DIRECTORY: &str = "/var/run/nvidia-container-devices/";
-    let names: Vec<String> = spec
-        .mounts()
-        .iter()
-        .filter(|mount| mount.source == "/dev/null")
-        .filter_map(|mount| mount.destination.strip_prefix(DIRECTORY))
-        .map(str::to_owned)
-        .collect();
+    let names: Vec<String> = spec.mounts().iter().filter_map(toolkit::device_of_mount).map(str::to_owned).collect();
     if !names.is_empty() {
         out.requests.push(DeviceRequest { source: Source::VolumeMounts, selection: Selection::Names(names) });
     }

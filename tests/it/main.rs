@@ -39,6 +39,7 @@ mod sandbox;
 mod scenarios;
 mod semantics;
 mod stand_in;
+mod toolkit;
 mod typed;
 mod units;
 mod vectors;

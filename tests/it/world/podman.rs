@@ -185,6 +185,13 @@ impl Podman {
         self.podman(&[&first, self.cgroup_flags(), flags, &[image], args].concat())
     }
 
+    /// `podman run --rm` of the counting program through a low-level runtime of one's own, and what it saw.
+    #[track_caller]
+    pub(crate) fn count_through(&self, runtime: &Path, flags: &[&str], image: &str) -> Count {
+        let first = ["--runtime", runtime.to_str().unwrap(), "run", "--rm"];
+        Count::of(self.podman(&[&first, self.cgroup_flags(), flags, &[image], &COUNT].concat()))
+    }
+
     /// The counting program with `podman run --rm` and these flags, and what it saw.
     #[track_caller]
     pub(crate) fn count(&self, flags: &[&str], image: &str) -> Count {
