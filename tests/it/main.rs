@@ -28,6 +28,7 @@ mod hosts;
 mod invariants;
 mod job;
 mod log;
+mod manual;
 mod mig;
 mod nvml;
 mod passthrough;
