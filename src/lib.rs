@@ -42,4 +42,5 @@ pub mod spelling;
 pub mod sys;
 pub mod toolkit;
 pub mod unambiguous;
+pub mod usage;
 pub mod whatif;

@@ -15,7 +15,7 @@ pub mod inventory;
 pub mod mountinfo;
 pub mod nvml;
 pub mod openable;
-mod processes;
+pub mod processes;
 pub mod provenance;
 mod raw;
 pub mod report;

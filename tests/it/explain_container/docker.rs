@@ -348,6 +348,7 @@ fn explain_docker_what_was_done_outlives_the_configuration() {
 #[test]
 #[ignore = "needs root and engines: sudo tests/run"]
 fn ps_docker() {
+    const NAMES: [&str; 4] = ["trainer", "hidden", "none", "plain"];
     let host = Host::new(&graphdriver(), "");
     host.up("trainer", IMAGE, &[&GPUS_1_3[..], &["-e", "CUDA_VISIBLE_DEVICES=3,1"]].concat());
     host.up("hidden", IMAGE, &["--gpus", "device=1", "-e", "CUDA_VISIBLE_DEVICES=-1"]);
@@ -355,7 +356,7 @@ fn ps_docker() {
     let devices = host.install.docker_devices(&[2]);
     host.docker.up("plain", &devices.iter().map(String::as_str).collect::<Vec<_>>(), IMAGE);
     for asker in [Asker::Root, Asker::Member] {
-        let mut gpus = held(host.command(asker));
+        let mut gpus = held(host.command(asker), &NAMES);
         for holders in &mut gpus {
             holders.sort();
         }
@@ -372,5 +373,5 @@ fn ps_docker() {
     assert!(text.contains("docker.sock (not permitted)"), "{text}");
 
     host.docker.docker(&["rm", "--force", "trainer", "hidden", "plain"]).ok();
-    assert_eq!(held(host.command(Asker::Root)), [[], [], [], []] as [[_; 0]; 4]);
+    assert_eq!(held(host.command(Asker::Root), &NAMES), [[], [], [], []] as [[_; 0]; 4]);
 }
