@@ -24,6 +24,7 @@ pub mod edits;
 pub mod exit;
 pub mod finding;
 pub mod grant;
+pub mod image;
 pub mod inspected;
 pub mod inventory;
 pub mod node;

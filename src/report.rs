@@ -7,6 +7,7 @@ mod container;
 mod gone;
 mod hints;
 mod human;
+mod image;
 mod inventory;
 mod json;
 mod page;
@@ -19,6 +20,7 @@ mod words;
 pub use container::{AsIs, Container, Made, Origin, Tense};
 pub use gone::{gone, gone_json};
 pub use human::explain;
+pub use image::{FoundIn, ImageSource};
 pub use inventory::inventory_table;
 pub use json::{explain_json, predict_json};
 pub use page::page;
@@ -39,6 +41,8 @@ pub struct ImageEnv {
     pub device_order: Option<String>,
     /// The image's `NVIDIA_VISIBLE_DEVICES`.
     pub nvidia_visible_devices: Option<String>,
+    /// The image itself, where one was asked about.
+    pub source: Option<ImageSource>,
 }
 
 /// Where the facts come from, and so what a report may say that somebody typed.

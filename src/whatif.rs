@@ -122,6 +122,7 @@ impl WhatIf {
             visible_devices: get(Variables::NAMES[0]),
             device_order: get(Variables::NAMES[1]),
             nvidia_visible_devices: get(Variables::NAMES[2]),
+            source: None,
         }
     }
 

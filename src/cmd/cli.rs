@@ -110,6 +110,9 @@ pub(super) struct ExplainArgs {
     /// Take a container of Docker, podman or containerd, by name or id
     #[arg(long, value_name = "ID|NAME")]
     pub(super) container: Option<String>,
+    /// Take ENV from an image: a name in Docker's or podman's store, an OCI layout, a docker save archive
+    #[arg(long, value_name = "REF|PATH")]
+    pub(super) image: Option<String>,
     /// An entry of docker exec -e; asks about a process that is added
     #[arg(long, value_name = "K=V")]
     pub(super) exec_env: Vec<String>,

@@ -246,6 +246,7 @@ fn image_env(found: &Found) -> ImageEnv {
         visible_devices: get(visible_devices),
         device_order: get(device_order),
         nvidia_visible_devices: get(nvidia),
+        source: None,
     }
 }
 

@@ -8,6 +8,7 @@ use anyhow::Context;
 use super::cli::{EXPLAIN_TAKES, ExplainArgs, Format};
 use super::container;
 use super::flags::{check_entries, what_if};
+use super::image;
 use super::output::{Failure, note, print, print_json, style};
 use crate::config::{Config, Mode};
 use crate::device::DeviceNumber;
@@ -16,7 +17,7 @@ use crate::finding::{Code, quoted};
 use crate::inventory::Inventory;
 use crate::plan::{ExecPlan, Plan, Verdict, plan, plan_exec};
 use crate::provenance::{Engine, EngineFacts};
-use crate::report::{ImageEnv, Subject, Told, explain, explain_json, page};
+use crate::report::{ImageEnv, ImageSource, Subject, Told, explain, explain_json, page};
 use crate::situation::{HostFacts, Situation, from_spec};
 use crate::spec::Spec;
 use crate::spelling;
@@ -32,7 +33,8 @@ const BUNDLE_LIMIT: u64 = 16 << 20;
 
 pub(super) fn run(arguments: &ExplainArgs) -> Result<(), Failure> {
     let is_real = arguments.bundle.is_some() || arguments.container.is_some();
-    let about_container = arguments.what_if.is_given() || is_real || !arguments.exec_env.is_empty();
+    let is_what_if = arguments.what_if.is_given() || arguments.image.is_some();
+    let about_container = is_what_if || is_real || !arguments.exec_env.is_empty();
     match arguments.words.as_slice() {
         [] => {}
         [name] if !about_container => return print_page(name, arguments.format),
@@ -41,19 +43,20 @@ pub(super) fn run(arguments: &ExplainArgs) -> Result<(), Failure> {
             return Err(Failure::usage(text, EXPLAIN_TAKES));
         }
     }
-    if is_real && arguments.what_if.is_given() {
+    if is_real && is_what_if {
         let (flag, source) = match &arguments.bundle {
             Some(_) => ("--bundle", "from its config.json"),
             None => ("--container", "as it is"),
         };
-        let hint = format!("{flag} takes the whole container {source}; leave --gpus, --device, -e and the rest out");
+        let hint =
+            format!("{flag} takes the whole container {source}; leave --gpus, --device, -e, --image and the rest out");
         return Err(Failure::usage(format!("{flag} cannot be used with flags of docker run"), hint));
     }
     if arguments.bundle.is_some() && arguments.container.is_some() {
         return Err(Failure::usage("--bundle and --container cannot be used together", "leave one of them out"));
     }
     check_entries("--exec-env", &arguments.exec_env)?;
-    let what_if = what_if(&arguments.what_if)?;
+    let mut what_if = what_if(&arguments.what_if)?;
     let config = match &arguments.config {
         Some(file) => configuration::load_file(file)?,
         None => configuration::load()?,
@@ -70,7 +73,11 @@ pub(super) fn run(arguments: &ExplainArgs) -> Result<(), Failure> {
         Some(folder) => {
             (bundle(folder, &inventory, &config)?, ImageEnv::default(), "looked at config.json, which does not say")
         }
-        None => (what_if.situation(&inventory, &config), what_if.image(), "given with --unknown-env"),
+        None => {
+            let source = arguments.image.as_deref().map(|name| built_in(name, &mut what_if)).transpose()?;
+            let image = ImageEnv { source, ..what_if.image() };
+            (what_if.situation(&inventory, &config), image, "given with --unknown-env")
+        }
     };
     let plan = plan(&inventory, &situation, &config);
     let exec = exec(arguments, &inventory, &situation, &plan, &config);
@@ -91,6 +98,14 @@ pub(super) fn run(arguments: &ExplainArgs) -> Result<(), Failure> {
         note("mode = \"observe\" in the configuration: it is written down and not done");
     }
     show(&subject, arguments.format)
+}
+
+/// What an image has built in; `--image-env` adds to it.
+fn built_in(name: &str, what_if: &mut WhatIf) -> Result<ImageSource, Failure> {
+    let (mut env, source) = image::look(name)?;
+    env.append(&mut what_if.image_env);
+    what_if.image_env = env;
+    Ok(source)
 }
 
 pub(super) fn show(subject: &Subject<'_>, format: Format) -> Result<(), Failure> {

@@ -9,6 +9,7 @@ mod explain;
 pub mod failure;
 mod flags;
 pub mod hook;
+mod image;
 mod inventory;
 mod output;
 pub mod precreate;

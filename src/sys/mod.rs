@@ -10,6 +10,7 @@ pub mod containers;
 pub mod errno;
 pub mod host;
 pub mod hygiene;
+pub mod images;
 pub mod inventory;
 pub mod mountinfo;
 pub mod nvml;

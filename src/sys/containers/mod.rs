@@ -4,7 +4,7 @@
 //! never come here: an engine holds the lock of the container that it is creating (`tests/it/invariants.rs`).
 
 mod containerd;
-mod docker;
+pub(in crate::sys) mod docker;
 mod http;
 mod places;
 mod podman;
