@@ -20,6 +20,7 @@ mod cudaview_runc;
 mod docker_provenance;
 mod doors;
 mod explain_container;
+mod explain_image;
 mod gpu_script;
 mod harness;
 mod hook_doors;
