@@ -17,6 +17,7 @@ pub mod argv;
 pub mod cdi;
 #[allow(clippy::disallowed_methods, reason = "a shell gathers, acts and reports")]
 pub mod cmd;
+pub mod compose;
 pub mod config;
 pub mod cuda;
 pub mod device;

@@ -14,6 +14,7 @@ mod page;
 mod predict;
 mod refusal;
 mod said;
+mod services;
 mod style;
 mod words;
 
@@ -26,8 +27,10 @@ pub use json::{explain_json, predict_json};
 pub use page::page;
 pub use predict::predict_text;
 pub use refusal::{exec_refusal, refusal};
+pub use services::services_table;
 pub use style::Style;
 
+use crate::compose::Way;
 use crate::inventory::Inventory;
 use crate::plan::{ExecPlan, Plan};
 use crate::situation::Situation;
@@ -54,6 +57,15 @@ pub enum Told {
     Bundle,
     /// A container that is being created or was: the engine's files where there are any.
     Engine,
+    /// A Compose file.
+    Compose {
+        /// How `CUDA_VISIBLE_DEVICES` came to the service, where the file gave it.
+        visible_devices: Way,
+        /// How `NVIDIA_VISIBLE_DEVICES` did.
+        nvidia: Way,
+        /// How `CUDA_DEVICE_ORDER` did.
+        device_order: Way,
+    },
 }
 
 /// What a report is about.

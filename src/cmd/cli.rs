@@ -113,6 +113,12 @@ pub(super) struct ExplainArgs {
     /// Take ENV from an image: a name in Docker's or podman's store, an OCI layout, a docker save archive
     #[arg(long, value_name = "REF|PATH")]
     pub(super) image: Option<String>,
+    /// Take containers from the services of a Compose file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["bundle", "container"])]
+    pub(super) compose: Option<PathBuf>,
+    /// One service of the Compose file
+    #[arg(long, value_name = "NAME", requires = "compose")]
+    pub(super) service: Vec<String>,
     /// An entry of docker exec -e; asks about a process that is added
     #[arg(long, value_name = "K=V")]
     pub(super) exec_env: Vec<String>,

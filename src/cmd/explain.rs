@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::Context;
 
 use super::cli::{EXPLAIN_TAKES, ExplainArgs, Format};
+use super::compose::{self, Asked};
 use super::container;
 use super::flags::{check_entries, what_if};
 use super::image;
@@ -32,6 +33,9 @@ const ABOUT: &str = "--container NAME for one that exists, or the flags of docke
 const BUNDLE_LIMIT: u64 = 16 << 20;
 
 pub(super) fn run(arguments: &ExplainArgs) -> Result<(), Failure> {
+    if let Some(file) = &arguments.compose {
+        return compose(file, arguments);
+    }
     let is_real = arguments.bundle.is_some() || arguments.container.is_some();
     let is_what_if = arguments.what_if.is_given() || arguments.image.is_some();
     let about_container = is_what_if || is_real || !arguments.exec_env.is_empty();
@@ -57,10 +61,7 @@ pub(super) fn run(arguments: &ExplainArgs) -> Result<(), Failure> {
     }
     check_entries("--exec-env", &arguments.exec_env)?;
     let mut what_if = what_if(&arguments.what_if)?;
-    let config = match &arguments.config {
-        Some(file) => configuration::load_file(file)?,
-        None => configuration::load()?,
-    };
+    let config = load_config(arguments)?;
     // By the policy a container may have GPUs without a flag; without both there is nothing to explain.
     if !about_container && arguments.config.is_none() && !config.grant.grants_unasked() {
         return Err(Failure::usage("explain was not told about which container", ABOUT));
@@ -98,6 +99,25 @@ pub(super) fn run(arguments: &ExplainArgs) -> Result<(), Failure> {
         note("mode = \"observe\" in the configuration: it is written down and not done");
     }
     show(&subject, arguments.format)
+}
+
+/// The services of a Compose file.
+fn compose(file: &Path, arguments: &ExplainArgs) -> Result<(), Failure> {
+    if arguments.what_if.is_given() || !arguments.words.is_empty() {
+        let hint = "--compose takes the services from the file; leave --gpus, --device, -e and the rest out";
+        return Err(Failure::usage("--compose cannot be used with flags of docker run", hint));
+    }
+    check_entries("--exec-env", &arguments.exec_env)?;
+    let config = load_config(arguments)?;
+    let asked = Asked { file, services: arguments.service.clone(), image: arguments.image.as_deref() };
+    compose::run(&asked, arguments, &config)
+}
+
+fn load_config(arguments: &ExplainArgs) -> Result<Config, Failure> {
+    Ok(match &arguments.config {
+        Some(file) => configuration::load_file(file)?,
+        None => configuration::load()?,
+    })
 }
 
 /// What an image has built in; `--image-env` adds to it.

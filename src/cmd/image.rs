@@ -18,6 +18,20 @@ pub(super) fn look(text: &str) -> Result<(Vec<String>, ImageSource), Failure> {
     Ok((found.image.env, source))
 }
 
+/// The same for an image that need not be there: what is not known is said in the report.
+pub(super) fn look_if_there(name: &str, store: Store) -> (Vec<String>, ImageSource) {
+    match images::find(name, store, &Places::of_environment()) {
+        Ok(found) => {
+            let source = ImageSource::new(name, found.place, found.id, &found.image);
+            (found.image.env, source)
+        }
+        Err(error) => {
+            let reason = printable(&error.to_string());
+            (Vec::new(), ImageSource { name: name.to_owned(), found: Err(reason) })
+        }
+    }
+}
+
 fn failure(text: &str, error: ImageError) -> Failure {
     let (exit, hint) = match &error {
         ImageError::Bad { hint, .. } => (Exit::BadInput, hint.clone()),

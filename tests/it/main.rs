@@ -19,6 +19,7 @@ mod cudaview_docker;
 mod cudaview_runc;
 mod docker_provenance;
 mod doors;
+mod explain_compose;
 mod explain_container;
 mod explain_image;
 mod gpu_script;

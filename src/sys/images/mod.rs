@@ -69,7 +69,10 @@ pub enum ImageError {
 }
 
 fn looked_at(looked: &[String]) -> String {
-    if looked.is_empty() { String::new() } else { format!("; looked at {}", looked.join(", ")) }
+    if looked.is_empty() {
+        return ", and no engine in its usual place".to_owned();
+    }
+    format!("; looked at {}", looked.join(", "))
 }
 
 impl ImageError {

@@ -158,7 +158,7 @@ fn what_is_no_image_is_said_so() {
     assert!(file("empty", b"").contains("there is no index.json and no manifest.json in it"));
     assert!(value("/dev/zero").expect_err("no file").contains("it is no regular file"));
     assert!(value("a b").expect_err("no name").contains("no image can be called so"));
-    assert_eq!(value("trainer"), Err("no image \"trainer\" was found".to_owned()));
+    assert_eq!(value("trainer"), Err("no image \"trainer\" was found, and no engine in its usual place".to_owned()));
 }
 
 /// A name that is there twice means one thing to one reader and another to the next.
