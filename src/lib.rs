@@ -36,10 +36,12 @@ pub mod record;
 pub mod recorded;
 pub mod report;
 pub mod request;
+pub mod shell;
 pub mod situation;
 pub mod spec;
 pub mod spelling;
 #[allow(clippy::disallowed_methods, reason = "the hands touch the system")]
 pub mod sys;
+pub mod typed;
 pub mod unambiguous;
 pub mod whatif;
