@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::Context;
 
 use super::cli::{EXPLAIN_TAKES, ExplainArgs, Format};
+use super::command;
 use super::compose::{self, Asked};
 use super::container;
 use super::flags::{check_entries, what_if};
@@ -36,6 +37,9 @@ pub(super) fn run(arguments: &ExplainArgs) -> Result<(), Failure> {
     if let Some(file) = &arguments.compose {
         return compose(file, arguments);
     }
+    if command::is_command(&arguments.words) {
+        return whole_command(arguments);
+    }
     let is_real = arguments.bundle.is_some() || arguments.container.is_some();
     let is_what_if = arguments.what_if.is_given() || arguments.image.is_some();
     let about_container = is_what_if || is_real || !arguments.exec_env.is_empty();
@@ -43,7 +47,7 @@ pub(super) fn run(arguments: &ExplainArgs) -> Result<(), Failure> {
         [] => {}
         [name] if !about_container => return print_page(name, arguments.format),
         words => {
-            let text = format!("explain takes no image and no command: {}", quoted(&words.join(" ")));
+            let text = format!("explain takes no words beside its flags: {}", quoted(&words.join(" ")));
             return Err(Failure::usage(text, EXPLAIN_TAKES));
         }
     }
@@ -60,7 +64,7 @@ pub(super) fn run(arguments: &ExplainArgs) -> Result<(), Failure> {
         return Err(Failure::usage("--bundle and --container cannot be used together", "leave one of them out"));
     }
     check_entries("--exec-env", &arguments.exec_env)?;
-    let mut what_if = what_if(&arguments.what_if)?;
+    let what_if = what_if(&arguments.what_if)?;
     let config = load_config(arguments)?;
     // By the policy a container may have GPUs without a flag; without both there is nothing to explain.
     if !about_container && arguments.config.is_none() && !config.grant.grants_unasked() {
@@ -69,31 +73,60 @@ pub(super) fn run(arguments: &ExplainArgs) -> Result<(), Failure> {
     if let Some(name) = &arguments.container {
         return container::run(name, arguments, &config);
     }
-    let inventory = inventory::load(&config, arguments.inventory.as_deref())?;
-    let (situation, image, origin_unknown) = match &arguments.bundle {
-        Some(folder) => {
-            (bundle(folder, &inventory, &config)?, ImageEnv::default(), "looked at config.json, which does not say")
+    if let Some(folder) = &arguments.bundle {
+        let inventory = inventory::load(&config, arguments.inventory.as_deref())?;
+        let situation = bundle(folder, &inventory, &config)?;
+        return what_would_be(&situation, &ImageEnv::default(), Told::Bundle, &inventory, arguments, &config);
+    }
+    match &arguments.image {
+        None => of_flags(&what_if, None, arguments, &config),
+        Some(name) => {
+            // What is typed is added to what the image has.
+            let (mut env, source) = image::look(name)?;
+            env.extend(what_if.image_env);
+            of_flags(&WhatIf { image_env: env, ..what_if }, Some(source), arguments, &config)
         }
-        None => {
-            let source = arguments.image.as_deref().map(|name| built_in(name, &mut what_if)).transpose()?;
-            let image = ImageEnv { source, ..what_if.image() };
-            (what_if.situation(&inventory, &config), image, "given with --unknown-env")
-        }
-    };
-    let plan = plan(&inventory, &situation, &config);
-    let exec = exec(arguments, &inventory, &situation, &plan, &config);
+    }
+}
+
+/// A container of these flags, that does not exist.
+pub(super) fn of_flags(
+    what_if: &WhatIf,
+    source: Option<ImageSource>,
+    arguments: &ExplainArgs,
+    config: &Config,
+) -> Result<(), Failure> {
+    let inventory = inventory::load(config, arguments.inventory.as_deref())?;
+    let image = ImageEnv { source, ..what_if.image() };
+    let situation = what_if.situation(&inventory, config);
+    what_would_be(&situation, &image, Told::Flags, &inventory, arguments, config)
+}
+
+fn what_would_be(
+    situation: &Situation,
+    image: &ImageEnv,
+    told: Told,
+    inventory: &Inventory,
+    arguments: &ExplainArgs,
+    config: &Config,
+) -> Result<(), Failure> {
+    let plan = plan(inventory, situation, config);
+    let exec = exec(arguments, inventory, situation, &plan, config);
     let subject = Subject {
-        inventory: &inventory,
-        situation: &situation,
+        inventory,
+        situation,
         plan: &plan,
         exec: exec.as_ref(),
-        image: &image,
+        image,
         name: None,
         container: None,
         done: false,
-        told: if arguments.bundle.is_some() { Told::Bundle } else { Told::Flags },
+        told,
         observe: config.mode == Mode::Observe,
-        origin_unknown,
+        origin_unknown: match told {
+            Told::Bundle => "looked at config.json, which does not say",
+            _ => "given with --unknown-env",
+        },
     };
     if config.mode == Mode::Observe {
         note("mode = \"observe\" in the configuration: it is written down and not done");
@@ -113,19 +146,21 @@ fn compose(file: &Path, arguments: &ExplainArgs) -> Result<(), Failure> {
     compose::run(&asked, arguments, &config)
 }
 
-fn load_config(arguments: &ExplainArgs) -> Result<Config, Failure> {
+/// `-- docker run …`.
+fn whole_command(arguments: &ExplainArgs) -> Result<(), Failure> {
+    if arguments.bundle.is_some() || arguments.container.is_some() {
+        let hint = "a command starts a container of its own; leave --bundle and --container out";
+        return Err(Failure::usage("--bundle and --container cannot be used with a command", hint));
+    }
+    check_entries("--exec-env", &arguments.exec_env)?;
+    command::run(arguments)
+}
+
+pub(super) fn load_config(arguments: &ExplainArgs) -> Result<Config, Failure> {
     Ok(match &arguments.config {
         Some(file) => configuration::load_file(file)?,
         None => configuration::load()?,
     })
-}
-
-/// What an image has built in; `--image-env` adds to it.
-fn built_in(name: &str, what_if: &mut WhatIf) -> Result<ImageSource, Failure> {
-    let (mut env, source) = image::look(name)?;
-    env.append(&mut what_if.image_env);
-    what_if.image_env = env;
-    Ok(source)
 }
 
 pub(super) fn show(subject: &Subject<'_>, format: Format) -> Result<(), Failure> {
@@ -143,8 +178,8 @@ fn print_page(name: &str, format: Format) -> Result<(), Failure> {
         }
         return print(&page(*code, style()));
     }
-    if matches!(name, "docker" | "podman") {
-        return Err(Failure::usage(format!("explain takes no image and no command: {name:?}"), EXPLAIN_TAKES));
+    if matches!(name, "docker" | "podman" | "nerdctl") {
+        return Err(Failure::usage(format!("{name} alone starts no container"), EXPLAIN_TAKES));
     }
     let names: Vec<&str> = Code::ALL.iter().map(|code| code.name()).collect();
     let hint = match spelling::nearest(&name.to_ascii_lowercase(), names.iter().copied()) {

@@ -2,6 +2,7 @@
 
 pub mod alone;
 pub mod cli;
+mod command;
 mod compose;
 mod container;
 mod demo;

@@ -18,7 +18,6 @@ pub(super) fn all_of(count: usize) -> String {
 
 /// How one would type this selection: one spelling, since engines do not keep the typed one.
 pub(super) fn typed(subject: &Subject<'_>, request: &DeviceRequest) -> String {
-    let inventory = subject.inventory;
     if let (Source::Nodes, Selection::Minors(minors)) = (request.source, &request.selection) {
         let paths = minors.iter().map(|minor| format!("/dev/nvidia{minor}"));
         match subject.told {
