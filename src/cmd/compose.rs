@@ -47,7 +47,7 @@ struct Decided {
 
 pub(super) fn run(asked: &Asked<'_>, arguments: &ExplainArgs, config: &Config) -> Result<(), Failure> {
     let file = asked.file;
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(""));
     let shell = |name: &str| std::env::var(name).ok();
     let of_folder = match read_dotenv(&folder.join(".env"), false, &shell)? {
         Some(entries) => entries.into_iter().collect::<BTreeMap<String, String>>(),
@@ -227,6 +227,7 @@ fn image_of(service: &Service, folder: &Path) -> Option<String> {
         return service.image.clone();
     }
     // compose-go loader, NormalizeProjectName
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let folder = std::fs::canonicalize(folder).unwrap_or_else(|_| PathBuf::from(folder));
     let name = folder.file_name()?.to_str()?.to_lowercase();
     let is_kept = |c: &char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_');

@@ -2,7 +2,7 @@
 
 use super::style::cut;
 use super::{Style, Subject};
-use crate::finding::{Severity, printable, quoted};
+use crate::finding::{printable, quoted};
 use crate::inventory::Device;
 use crate::plan::{Plan, Verdict};
 
@@ -55,8 +55,7 @@ fn row(subject: &Subject<'_>) -> [String; 5] {
 
 /// The finding that matters most, and how many more there are.
 fn finding(plan: &Plan) -> String {
-    let rank = |severity: Severity| severity;
-    let Some(worst) = plan.findings.iter().max_by_key(|finding| rank(finding.severity)) else {
+    let Some(worst) = plan.findings.iter().max_by_key(|finding| finding.severity) else {
         return "-".to_owned();
     };
     match plan.findings.len() {
@@ -67,6 +66,8 @@ fn finding(plan: &Plan) -> String {
 
 /// A hint in the words of a Compose file, where it has the flags of docker run.
 pub(super) fn in_compose(hint: &str) -> String {
+    let hint = hint.replace("leave -e out", "leave it out of environment");
+    let hint = hint.replace("leave -e CUDA_VISIBLE_DEVICES out", "leave CUDA_VISIBLE_DEVICES out of environment");
     let mut out: Vec<String> = Vec::new();
     let mut words = hint.split(' ').peekable();
     while let Some(word) = words.next() {
@@ -80,10 +81,6 @@ pub(super) fn in_compose(hint: &str) -> String {
                 value.split_once('=').map(|(name, value)| format!("{name}: {value:?} in environment"))
             }
             "-e" if value.starts_with(|c: char| c.is_ascii_uppercase()) => Some(format!("{value} in environment")),
-            "-e" => {
-                out.push("environment".to_owned());
-                continue;
-            }
             "--device" => Some(format!("devices: [{value}]")),
             _ => None,
         };
@@ -126,10 +123,10 @@ mod tests {
             ("--gpus all; or not", "gpus: all; or not"),
             ("--gpus 2, or", "count: 2, or"),
             ("count from 0: -e CUDA_VISIBLE_DEVICES=0,1", "count from 0: CUDA_VISIBLE_DEVICES: \"0,1\" in environment"),
-            ("leave -e CUDA_VISIBLE_DEVICES out, or", "leave CUDA_VISIBLE_DEVICES in environment out, or"),
+            ("leave -e CUDA_VISIBLE_DEVICES out, or", "leave CUDA_VISIBLE_DEVICES out of environment, or"),
             (
                 "leave -e out: the image's 0 yields to --gpus, you",
-                "leave environment out: the image's 0 yields to gpus, you",
+                "leave it out of environment: the image's 0 yields to gpus, you",
             ),
             ("leave --privileged (or the wide", "leave privileged (or the wide"),
             ("--device nvidia.com/gpu=1", "devices: [nvidia.com/gpu=1]"),

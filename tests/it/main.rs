@@ -8,6 +8,7 @@
     reason = "a test ends by panicking, its helpers with it, and it works on the real system"
 )]
 
+mod asked;
 mod attacks;
 mod bad_input;
 mod brain;
