@@ -108,6 +108,16 @@ fn flags(run: &TypedRun) -> Result<WhatIf, Failure> {
         device.extend(names.map(|name| format!("nvidia.com/gpu={name}")));
     }
     let runtime = runtime(run);
+    let read = what_if(&WhatIfArgs {
+        gpus,
+        device,
+        env,
+        env_file: run.values("env-file").map(PathBuf::from).collect(),
+        image_env: Vec::new(),
+        unknown_env: Vec::new(),
+        privileged: run.is_on("privileged"),
+        default_runtime: runtime.is_none(),
+    })?;
     match &runtime {
         Some(name) if !name.contains("cudaview") => {
             let text =
@@ -117,16 +127,7 @@ fn flags(run: &TypedRun) -> Result<WhatIf, Failure> {
         Some(_) => {}
         None => note(without_runtime(run.client)),
     }
-    what_if(&WhatIfArgs {
-        gpus,
-        device,
-        env,
-        env_file: run.values("env-file").map(PathBuf::from).collect(),
-        image_env: Vec::new(),
-        unknown_env: Vec::new(),
-        privileged: run.is_on("privileged"),
-        default_runtime: runtime.is_none(),
-    })
+    Ok(read)
 }
 
 fn without_runtime(client: Client) -> &'static str {

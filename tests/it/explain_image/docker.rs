@@ -117,3 +117,34 @@ fn explain_image_docker_is_what_a_container_sees() {
     assert_eq!(count.cuda, visible(&answer), "{answer:#}");
     assert_eq!(count.cuda.len(), 2, "{answer:#}");
 }
+
+/// The command as it is typed: explained first, then run.
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn explain_image_docker_run_is_explained_as_typed() {
+    let host = Host::new(&json!({"storage-driver": "overlay2"}));
+    let rest = [&["built"], &COUNT[..]].concat();
+    for flags in [
+        &["--gpus", "\"device=1,3\""][..],
+        &["--gpus", "\"device=1,3\"", "-e", "CUDA_VISIBLE_DEVICES=3"],
+        &["--gpus=2", "--env", "CUDA_VISIBLE_DEVICES=1,0"],
+        &["--gpus", "all", "-e", "CUDA_VISIBLE_DEVICES"],
+        &["--gpus", "device=2", "-e", "NVIDIA_VISIBLE_DEVICES=all"],
+    ] {
+        let flags = [&["--runtime", "cudaview", "--network=none"], flags].concat();
+        let mut command = host.cudaview();
+        command.args(["explain", "--format", "json", "--", "docker", "run", "--rm"]).args(&flags).args(&rest);
+        let ran = run(command.env_remove(CVD)).ok();
+        assert_eq!(ran.stderr, "", "{ran}");
+        let answer: Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!(answer["image"]["place"], "in Docker's store", "{answer:#}");
+        assert_eq!(set_by(&answer, CVD).1, Some(4), "{answer:#}");
+        let count = Count::of(host.docker.docker(&[&["run", "--rm"], &flags[..], &rest].concat()));
+        assert_eq!(count.cuda, visible(&answer), "{flags:?}: {answer:#}");
+        assert!(!count.cuda.is_empty(), "{flags:?}");
+    }
+    let mut command = host.cudaview();
+    command.args(["explain", "--", "docker", "run", "--runtime", "cudaview", "--gpus", "all", "absent"]);
+    let ran = run(&mut command).ok();
+    assert!(ran.stdout.contains("The image absent\n  its ENV is not known: no image \"absent\" was found"), "{ran}");
+}

@@ -2,7 +2,9 @@
 
 use std::process::Command;
 
-use super::{ask, check_built, dockerfile, set_by, text};
+use serde_json::Value;
+
+use super::{ask, check_built, dockerfile, set_by, text, visible};
 use crate::world::command::run;
 use crate::world::podman::{IMAGE, Podman, Setup};
 use crate::world::{A100X4, Install, require};
@@ -50,6 +52,32 @@ fn images(setup: Setup) {
     let ran = run(host.cudaview().args(["explain", "--image", "bilt"])).failed_with(1);
     assert!(ran.stderr.contains("storage (no such image)"), "{ran}");
     assert!(ran.stderr.contains("did you mean --image built?"), "{ran}");
+}
+
+/// The command as it is typed: explained first, then run.
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn explain_image_podman_run_is_explained_as_typed() {
+    require(&["podman", "conmon", "runc", "crun", "nsenter", "unshare", "setpriv", "newuidmap"]);
+    let install = Install::new(A100X4, "");
+    let podman = Podman::start(&install, Setup { runtime: "cudaview", ..Setup::PLAIN });
+    let host = Host { podman, install };
+    host.podman.build("built", &dockerfile(IMAGE), &[]);
+    for flags in [
+        &["--device", "nvidia.com/gpu=1", "--device=nvidia.com/gpu=3"][..],
+        &["--device", "nvidia.com/gpu=all", "-e", "CUDA_VISIBLE_DEVICES=3,1"],
+        // podman leaves a name out that has no value, and the image's stays.
+        &["--device", "nvidia.com/gpu=all", "-e", "CUDA_VISIBLE_DEVICES"],
+    ] {
+        let mut command = host.cudaview();
+        command.args(["explain", "--format", "json", "--", "podman", "run"]).args(flags).args(["built", "sleep", "1"]);
+        let ran = run(command.env_remove("CUDA_VISIBLE_DEVICES")).ok();
+        let answer: Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!(answer["image"]["place"], "in podman's storage", "{answer:#}");
+        let count = host.podman.count(flags, "built");
+        assert_eq!(count.cuda, visible(&answer), "{flags:?}: {answer:#}");
+        assert!(!count.cuda.is_empty(), "{flags:?}");
+    }
 }
 
 #[test]
