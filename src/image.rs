@@ -10,8 +10,8 @@ use serde_json::Value;
 pub struct Image {
     /// Its `ENV`.
     pub env: Vec<String>,
-    /// The steps of its making, the oldest first.
-    pub steps: Vec<Step>,
+    /// The steps of its making, the oldest first; `None` where nobody could say.
+    pub steps: Option<Vec<Step>>,
 }
 
 /// One step.
@@ -39,6 +39,8 @@ pub enum SetBy {
     },
     /// None of this many steps says so.
     NoStep(usize),
+    /// Nobody could say what the steps were.
+    Unknown,
 }
 
 /// The steps in an image's configuration; none where it has none. Nothing is decided by them.
@@ -75,24 +77,25 @@ impl Image {
     /// Which step gave a variable the value that it has; `None` where it has none.
     pub fn set_by(&self, name: &str) -> Option<SetBy> {
         let value = self.value(name)?;
-        let of = self.steps.len();
+        let Some(steps) = &self.steps else { return Some(SetBy::Unknown) };
+        let of = steps.len();
         let setting = |step: &Step| assigned(env_instruction(&step.created_by)?, name, value);
         // Only the last one can have made it what it is; another value came in by a way that leaves no trace.
-        let last = self.steps.iter().enumerate().rev().find_map(|(at, step)| Some((at, setting(step)?)));
+        let last = steps.iter().enumerate().rev().find_map(|(at, step)| Some((at, setting(step)?)));
         Some(match last {
             Some((at, Assigned { instruction, agrees: true })) => {
-                SetBy::Step { number: at + 1, of, layers: self.layers_below(at), instruction }
+                SetBy::Step { number: at + 1, of, layers: layers_below(steps, at), instruction }
             }
             _ => SetBy::NoStep(of),
         })
     }
+}
 
-    fn layers_below(&self, at: usize) -> Option<(usize, usize)> {
-        let made: Option<Vec<bool>> = self.steps.iter().map(|step| step.empty_layer.map(|empty| !empty)).collect();
-        let made = made?;
-        let count = |steps: &[bool]| steps.iter().filter(|made| **made).count();
-        Some((count(made.get(..at)?), count(&made)))
-    }
+fn layers_below(steps: &[Step], at: usize) -> Option<(usize, usize)> {
+    let made: Option<Vec<bool>> = steps.iter().map(|step| step.empty_layer.map(|empty| !empty)).collect();
+    let made = made?;
+    let count = |steps: &[bool]| steps.iter().filter(|made| **made).count();
+    Some((count(made.get(..at)?), count(&made)))
 }
 
 /// What follows `ENV` in an instruction.
@@ -199,7 +202,10 @@ mod tests {
 
     fn image(value: &str, steps: &[&str]) -> Image {
         let step = |text: &&str| Step { created_by: (*text).to_owned(), empty_layer: None };
-        Image { env: vec!["PATH=/bin".to_owned(), format!("{NAME}={value}")], steps: steps.iter().map(step).collect() }
+        Image {
+            env: vec!["PATH=/bin".to_owned(), format!("{NAME}={value}")],
+            steps: Some(steps.iter().map(step).collect()),
+        }
     }
 
     #[track_caller]
@@ -207,7 +213,7 @@ mod tests {
         let found = match image(value, steps).set_by(NAME) {
             Some(SetBy::Step { number, instruction, .. }) => Some((number, instruction)),
             Some(SetBy::NoStep(_)) => None,
-            None => panic!("it has a value"),
+            Some(SetBy::Unknown) | None => panic!("it has a value, and steps"),
         };
         assert_eq!(found, expect.map(|(number, text)| (number, text.to_owned())), "{value:?} {steps:?}");
     }
@@ -252,13 +258,14 @@ mod tests {
     fn layers_are_counted_where_they_are_known() {
         let configuration = br#"{"history": [{"created_by": "ADD x"}, {"created_by": "ENV A=1", "empty_layer": true},
             {"created_by": "RUN y"}, 7, {"created_by": 5}]}"#;
-        let made = Image { env: vec!["A=1".to_owned()], steps: steps(configuration) };
+        let made = Image { env: vec!["A=1".to_owned()], steps: Some(steps(configuration)) };
         let Some(SetBy::Step { number, of, layers, .. }) = made.set_by("A") else { panic!("{made:?}") };
         assert_eq!((number, of, layers), (2, 5, Some((1, 4))));
         assert_eq!((steps(b"{"), steps(b"[]"), steps(br#"{"history": {}}"#)), (vec![], vec![], vec![]));
 
         let history = serde_json::json!([{"CreatedBy": "ENV A=1", "Size": 0}, {"CreatedBy": "ADD x", "Size": 7}]);
-        let of = |layers| Image { env: vec!["A=1".to_owned()], steps: steps_of_docker(&history, layers) }.set_by("A");
+        let of =
+            |layers| Image { env: vec!["A=1".to_owned()], steps: Some(steps_of_docker(&history, layers)) }.set_by("A");
         let expect = |layers| SetBy::Step { number: 2, of: 2, layers, instruction: "ENV A=1".to_owned() };
         assert_eq!(
             (of(Some(1)), of(Some(2)), of(None)),

@@ -154,7 +154,7 @@ fn read_dotenv(
 /// The services that are asked about, in the file's order.
 fn choose(services: Vec<Service>, wanted: &[String], file: &Path) -> Result<Vec<Service>, Failure> {
     let names: Vec<String> = services.iter().map(|service| service.name.clone()).collect();
-    for name in wanted.iter().filter(|name| !names.contains(name)) {
+    if let Some(name) = wanted.iter().find(|name| !names.contains(name)) {
         let text = format!("no service of {:?} is called {}", file.display().to_string(), quoted(name));
         let hint = match spelling::nearest(name, names.iter().map(String::as_str)) {
             Some(near) => format!("did you mean --service {}?", printable(near)),

@@ -121,7 +121,7 @@ fn braced(
     let word = &rest[1..];
     let found = lookup(name).filter(|value| !(colon && value.is_empty()));
     match (operator, found) {
-        ('-', Some(value)) | ('?', Some(value)) => Ok(value),
+        ('-' | '?', Some(value)) => Ok(value),
         ('-', None) | ('+', Some(_)) => replace(word, lookup, unset, depth + 1),
         ('?', None) => {
             let text = replace(word, lookup, unset, depth + 1)?;

@@ -59,9 +59,8 @@ fn request(item: &Value, place: &str, of_gpus: bool) -> Result<DockerDeviceReque
     }
     let ids =
         texts(&item["device_ids"]).ok_or_else(|| bad("device_ids", "it must be a list of texts: [\"0\", \"2\"]"))?;
-    let mut capabilities = match texts(&item["capabilities"]) {
-        Some(capabilities) => capabilities,
-        None => return Err(bad("capabilities", "it must be a list of texts: [gpu]")),
+    let Some(mut capabilities) = texts(&item["capabilities"]) else {
+        return Err(bad("capabilities", "it must be a list of texts: [gpu]"));
     };
     if of_gpus {
         if !capabilities.iter().any(|capability| capability == "gpu") {

@@ -226,13 +226,42 @@ fn what_is_no_compose_file() {
     assert!(parse("services: {s: }", &shell).is_ok_and(|services| services.len() == 1));
 }
 
+/// Whatever stands in a file, there is an answer.
+#[test]
+fn a_damaged_file_is_no_disaster() {
+    let whole = "x: &a {A: '1', B: \"${C:-${D}}\"}\nservices:\n  s: &s\n    gpus: [{count: 1}]\n    environment: {<<: *a, É: $E}\n\
+                 \x20   env_file: [{path: x}]\n  t:\n    extends: {service: s}\n    privileged: ${P}\n";
+    let parts: Vec<char> = "{}[]$:-?'\"&*#\n\t\\ é,<>|!%@`=a0".chars().collect();
+    let mut state = 1_u64;
+    let mut next = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(state >> 33).unwrap_or_default() % below
+    };
+    for _ in 0..3000 {
+        let mut text: Vec<char> = whole.chars().collect();
+        for _ in 0..=next(5) {
+            let (at, part) = (next(text.len()), parts[next(parts.len())]);
+            if next(3) == 0 {
+                text.swap_remove(at);
+            } else {
+                text.insert(at, part);
+            }
+        }
+        let text: String = text.into_iter().collect();
+        drop(parse(&text, &shell));
+        drop(dotenv(&text, &shell));
+        drop(parse_raw(&text));
+        drop(interpolate(&text, &shell, &mut Vec::new()));
+    }
+}
+
 /// Files that are made to exhaust whoever reads them.
 #[test]
 fn large_and_deep_files_are_refused() {
     let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..12 {
         let alias = format!("*a{}", level - 1);
-        bomb.push_str(&format!("a{level}: &a{level} [{}]\n", vec![alias; 10].join(", ")));
+        bomb = format!("{bomb}a{level}: &a{level} [{}]\n", vec![alias; 10].join(", "));
     }
     let refused = |text: &str, expect: &str| {
         let error = parse(text, &shell).expect_err("too much").to_string();

@@ -78,6 +78,7 @@ fn said_of(value: &str, set_by: &SetBy) -> Vec<String> {
             };
             vec![format!("{value} set by step {number} of {of}{layer}"), quoted(instruction)]
         }
+        SetBy::Unknown => vec![format!("{value} set by a step that nobody could name")],
         SetBy::NoStep(0) => vec![format!("{value} set by no step: it has no history")],
         SetBy::NoStep(of) => {
             let steps = if *of == 1 { "its one step".to_owned() } else { format!("its {of} steps") };
@@ -104,6 +105,7 @@ pub(super) fn json(source: &ImageSource) -> Value {
                     out["layers"] = json!(layers);
                 }
             }
+            SetBy::Unknown => {}
             SetBy::NoStep(of) => {
                 out["step"] = Value::Null;
                 out["steps"] = json!(of);

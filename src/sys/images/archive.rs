@@ -47,7 +47,7 @@ fn found(blobs: &Blobs, path: &Path, wanted: Option<&str>) -> Result<FoundImage,
     Ok(FoundImage {
         place: kind.to_owned(),
         id: is_digest(hex).then(|| format!("sha256:{hex}")),
-        image: Image { env, steps: steps(&content) },
+        image: Image { env, steps: Some(steps(&content)) },
         notes,
     })
 }

@@ -16,15 +16,15 @@ pub(super) fn search(name: &str, places: &Places, search: &mut Search) {
             Ok((200, inspected)) => {
                 let id = inspected["Id"].as_str().unwrap_or_default().to_owned();
                 let layers = inspected.pointer("/RootFS/Layers").and_then(Value::as_array).map(Vec::len);
-                let history = match ask(socket, &format!("/images/{name}/history")) {
-                    Ok((200, history)) => history,
-                    _ => Value::Null,
+                let steps = match ask(socket, &format!("/images/{name}/history")) {
+                    Ok((200, history)) if history.is_array() => Some(steps_of_docker(&history, layers)),
+                    _ => None,
                 };
                 let env = strings(inspected.pointer("/Config/Env"));
                 search.found.push(FoundImage {
                     place: "in Docker's store".to_owned(),
                     id: Some(id).filter(|id| !id.is_empty()),
-                    image: Image { env, steps: steps_of_docker(&history, layers) },
+                    image: Image { env, steps },
                     notes: Vec::new(),
                 });
             }

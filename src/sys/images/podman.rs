@@ -68,7 +68,7 @@ fn read(image: &podman::ListedImage) -> Result<FoundImage, String> {
     Ok(FoundImage {
         place: "in podman's storage".to_owned(),
         id: Some(format!("sha256:{}", image.id)),
-        image: Image { env, steps: steps(&content) },
+        image: Image { env, steps: Some(steps(&content)) },
         notes: Vec::new(),
     })
 }
