@@ -78,9 +78,9 @@ Examples:
 -- takes docker, podman or nerdctl run, or docker compose up, and looks the
 image up itself; where it is not there the report says so.
 
---image takes a name in Docker's or podman's store, an OCI layout (a folder or
-a tar file), or what docker save wrote; of several in one file, FILE:NAME. The
-report names the step of its making that set each variable. Nothing is pulled,
+--image takes a name in the store of Docker, podman or (for root) containerd,
+an OCI layout (a folder or a tar file), or what docker save wrote; of several
+in one file, FILE:NAME. The report names the step of its making that set each variable. Nothing is pulled,
 started or unpacked.
 
 --compose reads one file with its .env and env_file, as Compose does; variables
@@ -126,7 +126,7 @@ pub(super) struct ExplainArgs {
     /// Take a container of Docker, podman or containerd, by name or id
     #[arg(long, value_name = "ID|NAME")]
     pub(super) container: Option<String>,
-    /// Take ENV from an image: a name in Docker's or podman's store, an OCI layout, a docker save archive
+    /// Take ENV from an image: a name in an engine's store, an OCI layout, a docker save archive
     #[arg(long, value_name = "REF|PATH")]
     pub(super) image: Option<String>,
     /// Take containers from the services of a Compose file

@@ -83,7 +83,10 @@ fn of_client(run: &TypedRun, name: &str) -> (Vec<String>, ImageSource) {
         _ if before.clone().any(is_elsewhere) => unknown("the command asks another engine than this host's"),
         Client::Docker => image::look_if_there(name, Store::Docker),
         Client::Podman => image::look_if_there(name, Store::Podman),
-        Client::Nerdctl => unknown("containerd's images are not looked at; --image takes a saved one"),
+        Client::Nerdctl => {
+            let named = option(&run.words, &["-n", "--namespace"]);
+            image::look_if_there(name, Store::Containerd(named.as_deref().unwrap_or("default")))
+        }
     }
 }
 
@@ -143,13 +146,19 @@ fn runtime(run: &TypedRun) -> Option<String> {
     if let Some(name) = run.values("runtime").last() {
         return Some(name.to_owned());
     }
-    let before = run.words.iter().position(|word| matches!(word.as_str(), "run" | "create"))?;
-    let words = run.words.get(..before)?;
-    let next = |at: usize| words.get(at + 1).cloned();
-    words.iter().enumerate().rev().find_map(|(at, word)| match word.strip_prefix("--runtime") {
-        Some("") => next(at),
-        Some(rest) => rest.strip_prefix('=').map(str::to_owned),
-        None => None,
+    option(&run.words, &["--runtime"])
+}
+
+/// The value of an option that stands before `run`.
+fn option(words: &[String], names: &[&str]) -> Option<String> {
+    let before = words.iter().position(|word| matches!(word.as_str(), "run" | "create"))?;
+    let words = words.get(..before)?;
+    words.iter().enumerate().rev().find_map(|(at, word)| {
+        if names.contains(&word.as_str()) {
+            return words.get(at + 1).cloned();
+        }
+        let (name, value) = word.split_once('=')?;
+        names.contains(&name).then(|| value.to_owned())
     })
 }
 

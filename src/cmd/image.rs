@@ -19,7 +19,7 @@ pub(super) fn look(text: &str) -> Result<(Vec<String>, ImageSource), Failure> {
 }
 
 /// The same for an image that need not be there: what is not known is said in the report.
-pub(super) fn look_if_there(name: &str, store: Store) -> (Vec<String>, ImageSource) {
+pub(super) fn look_if_there(name: &str, store: Store<'_>) -> (Vec<String>, ImageSource) {
     match images::find(name, store, &Places::of_environment()) {
         Ok(found) => {
             let source = ImageSource::new(name, found.place, found.id, &found.image);

@@ -69,7 +69,11 @@ fn ask(folder: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
     command.current_dir(folder).arg("explain").args(["--config", "config.toml", "--inventory"]);
     command.arg(data("inventories/a100x4.json")).args(arguments);
     command.env("DOCKER_HOST", "unix:///nobody/listens/here").env("CONTAINERS_STORAGE_CONF", "/nobody/is/here");
-    command.env("HOME", "/nonexistent").env_remove("CUDA_VISIBLE_DEVICES").env("SHELLS", "3");
+    command
+        .env("CONTAINERD_ADDRESS", "/nobody/listens/here")
+        .env("HOME", "/nonexistent")
+        .env_remove("CUDA_VISIBLE_DEVICES")
+        .env("SHELLS", "3");
     text(&command.output().expect("cudaview starts"))
 }
 

@@ -1,5 +1,6 @@
 //! `cudaview explain --image` on images that real builders made, in their stores and saved.
 
+mod containerd;
 mod docker;
 mod podman;
 

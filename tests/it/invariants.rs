@@ -133,10 +133,15 @@ fn only_explain_asks_an_engine() {
     };
     let only = |files: &[&str]| files.iter().map(|file| (*file).to_owned()).collect::<BTreeSet<_>>();
     assert_eq!(places(&["UnixStream", "rustix::net"]), only(&["src/sys/containers/http.rs"]));
-    let images = ["src/sys/images/docker.rs", "src/sys/images/mod.rs", "src/sys/images/podman.rs"];
+    let images = [
+        "src/sys/images/containerd.rs",
+        "src/sys/images/docker.rs",
+        "src/sys/images/mod.rs",
+        "src/sys/images/podman.rs",
+    ];
     let shells = ["src/cmd/container.rs", "src/cmd/image.rs"];
     assert_eq!(places(&["sys::containers", "containers::"]), only(&[&images[..], &shells].concat()));
-    let shells = ["src/cmd/command.rs", "src/cmd/compose.rs", "src/cmd/image.rs"];
+    let shells = ["src/cmd/command.rs", "src/cmd/compose.rs", "src/cmd/container.rs", "src/cmd/image.rs"];
     assert_eq!(places(&["sys::images", "images::"]), only(&shells));
     assert_eq!(places(&["mod containers", "mod images"]), only(&["src/sys/mod.rs"]));
     assert_eq!(places(&["container::run", "command::run"]), only(&["src/cmd/explain.rs"]));

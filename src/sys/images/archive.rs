@@ -92,8 +92,14 @@ fn of_layout(
     path: &Path,
     wanted: Option<&str>,
 ) -> Result<(String, Vec<String>), Unreadable> {
+    let entry = first_entry(&parse("index.json", index)?, path, wanted)?;
+    config_in(blobs, entry["digest"].as_str().unwrap_or_default())
+}
+
+/// The file with the configuration that a manifest or an index leads to, and what was chosen among.
+pub(super) fn config_in(blobs: &Blobs, digest: &str) -> Result<(String, Vec<String>), Unreadable> {
     let mut notes = Vec::new();
-    let mut entry = first_entry(&parse("index.json", index)?, path, wanted)?;
+    let mut entry = serde_json::json!({"digest": digest});
     for _ in 0..DEPTH {
         let name = blob(&entry)?;
         let content = blobs.read(&name).map_err(Unreadable::new)?;

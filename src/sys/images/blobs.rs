@@ -27,7 +27,12 @@ pub(super) enum Blobs {
     Folder(PathBuf),
     /// Position and size of each regular file; none where a name is there twice, since readers differ in which one counts.
     Tar(File, BTreeMap<String, Option<(u64, u64)>>),
+    /// Somebody is asked, by digest.
+    Asked(Box<Asked>),
 }
+
+/// What has a digest of these 64 hexadecimal digits.
+pub(super) type Asked = dyn Fn(&str) -> Result<Vec<u8>, String>;
 
 /// Why a file cannot be looked into, and what to do about it.
 pub(super) struct Unreadable {
@@ -80,6 +85,10 @@ impl Blobs {
                 file.take(SIZE_LIMIT + 1).read_to_end(&mut content).map_err(failed)?;
                 within_limit(name, content.len() as u64)?;
                 Ok(Some(content))
+            }
+            Self::Asked(ask) => {
+                let Some(hex) = name.strip_prefix("blobs/sha256/") else { return Ok(None) };
+                ask(hex).map(Some)
             }
             Self::Tar(file, entries) => {
                 let Some(found) = entries.get(name) else { return Ok(None) };

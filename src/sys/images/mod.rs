@@ -4,6 +4,7 @@
 
 mod archive;
 mod blobs;
+mod containerd;
 mod docker;
 mod podman;
 
@@ -16,6 +17,9 @@ use crate::sys::containers::Places;
 const FILES: [&str; 4] = ["oci:", "oci-archive:", "docker-archive:", "dir:"];
 const OF_DOCKER: &str = "docker-daemon:";
 const OF_PODMAN: &str = "containers-storage:";
+
+/// containerd's namespaces that people's images are in: nerdctl's and ctr's, and Kubernetes'.
+const NAMESPACES: [&str; 2] = ["default", "k8s.io"];
 
 /// An image.
 #[derive(Debug)]
@@ -32,12 +36,14 @@ pub struct FoundImage {
 
 /// Whose images are looked at, where a name is no path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Store {
+pub enum Store<'a> {
     /// Docker's.
     Docker,
     /// podman's.
     Podman,
-    /// Either's.
+    /// containerd's, in this namespace.
+    Containerd(&'a str),
+    /// Anybody's.
     Any,
 }
 
@@ -112,7 +118,7 @@ impl Search {
 }
 
 /// Looks for an image by a path, or by its name or id in these stores.
-pub fn find(text: &str, store: Store, places: &Places) -> Result<FoundImage, ImageError> {
+pub fn find(text: &str, store: Store<'_>, places: &Places) -> Result<FoundImage, ImageError> {
     if let Some(name) = text.strip_prefix(OF_DOCKER) {
         return in_stores(name, Store::Docker, places);
     }
@@ -160,14 +166,20 @@ pub fn is_reference(text: &str) -> bool {
     text.len() <= 512 && text.bytes().all(is_plain) && text.split('/').all(is_part)
 }
 
-fn in_stores(name: &str, store: Store, places: &Places) -> Result<FoundImage, ImageError> {
+fn in_stores(name: &str, store: Store<'_>, places: &Places) -> Result<FoundImage, ImageError> {
     let mut search = Search::default();
     if is_reference(name) {
-        if store != Store::Podman {
+        if matches!(store, Store::Docker | Store::Any) {
             docker::search(name, places, &mut search);
         }
-        if store != Store::Docker {
+        if matches!(store, Store::Podman | Store::Any) {
             podman::search(name, places, &mut search);
+        }
+        match store {
+            Store::Containerd(namespace) => containerd::search(name, &[namespace], places, &mut search),
+            // Its client is slow to start, so it is asked last.
+            Store::Any if search.found.is_empty() => containerd::search(name, &NAMESPACES, places, &mut search),
+            _ => {}
         }
     } else {
         search.look(name.escape_debug(), "no image can be called so");
