@@ -182,6 +182,14 @@ fn merged(member: &str, base: Value, own: Value) -> Value {
             }
             _ => own,
         },
+        // One file, or a list of them.
+        (base, own) if member == "env_file" && !own.is_null() => {
+            let files = |value: Value| match value {
+                Value::Array(files) => files,
+                one => vec![one],
+            };
+            Value::Array(files(base).into_iter().chain(files(own)).collect())
+        }
         (base, Value::Null) => base,
         (_, own) => own,
     }

@@ -70,7 +70,20 @@ fn explain_run(run: &TypedRun, arguments: &ExplainArgs) -> Result<(), Failure> {
             Some(source)
         }
     };
-    of_flags(&what_if, source, arguments, &config)
+    let (what_if, origin_unknown) = as_kept(run.client, name, what_if);
+    of_flags(&what_if, source, origin_unknown, arguments, &config)
+}
+
+/// What the engine keeps of whose a value is, and why it may not be known.
+fn as_kept(client: Client, image: &str, what_if: WhatIf) -> (WhatIf, &'static str) {
+    match client {
+        Client::Docker if image.strip_prefix("sha256:").is_some_and(|hex| hex.len() == 64) => {
+            (what_if.of_unknown_origin(), "the image is named by its whole id, as a step of docker build does")
+        }
+        Client::Docker => (what_if, ""),
+        Client::Podman => (what_if.as_podman_keeps_it(), ""),
+        Client::Nerdctl => (what_if.of_unknown_origin().by_cdi(), "containerd does not tell a runtime"),
+    }
 }
 
 /// The image in the store of whoever would run it.
@@ -137,7 +150,10 @@ fn without_runtime(client: Client) -> &'static str {
     match client {
         Client::Docker => "no --runtime is typed: this holds where cudaview is Docker's default runtime",
         Client::Podman => "no --runtime is typed: this holds where cudaview is podman's runtime, or its precreate hook",
-        Client::Nerdctl => "no --runtime is typed: this holds where cudaview is containerd's default runtime",
+        Client::Nerdctl => {
+            "no --runtime is typed: this holds where cudaview is containerd's default runtime, and nerdctl gives GPUs by \
+             CDI (since 2.3)"
+        }
     }
 }
 

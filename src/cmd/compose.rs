@@ -61,6 +61,9 @@ pub(super) fn run(asked: &Asked<'_>, arguments: &ExplainArgs, config: &Config) -
     if asked.image.is_some() && chosen.len() > 1 {
         return Err(Failure::usage("--image is one service's, and there are several", "--service NAME chooses one"));
     }
+    if config.mode == Mode::Observe {
+        note("mode = \"observe\" in the configuration: it is written down and not done");
+    }
     let inventory = inventory::load(config, arguments.inventory.as_deref())?;
     let mut decided = Vec::new();
     for service in &chosen {

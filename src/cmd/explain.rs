@@ -30,6 +30,9 @@ use crate::whatif::WhatIf;
 const ABOUT: &str = "--container NAME for one that exists, or the flags of docker run for one that does not yet; \
                      cudaview explain --help has examples";
 
+/// Why the origin of a value is not known, where it was typed so.
+const GIVEN: &str = "given with --unknown-env";
+
 /// The largest `config.json` that is read.
 const BUNDLE_LIMIT: u64 = 16 << 20;
 
@@ -76,15 +79,16 @@ pub(super) fn run(arguments: &ExplainArgs) -> Result<(), Failure> {
     if let Some(folder) = &arguments.bundle {
         let inventory = inventory::load(&config, arguments.inventory.as_deref())?;
         let situation = bundle(folder, &inventory, &config)?;
-        return what_would_be(&situation, &ImageEnv::default(), Told::Bundle, &inventory, arguments, &config);
+        let told = (Told::Bundle, "looked at config.json, which does not say");
+        return what_would_be(&situation, &ImageEnv::default(), told, &inventory, arguments, &config);
     }
     match &arguments.image {
-        None => of_flags(&what_if, None, arguments, &config),
+        None => of_flags(&what_if, None, GIVEN, arguments, &config),
         Some(name) => {
             // What is typed is added to what the image has.
             let (mut env, source) = image::look(name)?;
             env.extend(what_if.image_env);
-            of_flags(&WhatIf { image_env: env, ..what_if }, Some(source), arguments, &config)
+            of_flags(&WhatIf { image_env: env, ..what_if }, Some(source), GIVEN, arguments, &config)
         }
     }
 }
@@ -93,19 +97,21 @@ pub(super) fn run(arguments: &ExplainArgs) -> Result<(), Failure> {
 pub(super) fn of_flags(
     what_if: &WhatIf,
     source: Option<ImageSource>,
+    origin_unknown: &str,
     arguments: &ExplainArgs,
     config: &Config,
 ) -> Result<(), Failure> {
     let inventory = inventory::load(config, arguments.inventory.as_deref())?;
     let image = ImageEnv { source, ..what_if.image() };
     let situation = what_if.situation(&inventory, config);
-    what_would_be(&situation, &image, Told::Flags, &inventory, arguments, config)
+    let told = (Told::Flags, origin_unknown);
+    what_would_be(&situation, &image, told, &inventory, arguments, config)
 }
 
 fn what_would_be(
     situation: &Situation,
     image: &ImageEnv,
-    told: Told,
+    (told, origin_unknown): (Told, &str),
     inventory: &Inventory,
     arguments: &ExplainArgs,
     config: &Config,
@@ -123,10 +129,7 @@ fn what_would_be(
         done: false,
         told,
         observe: config.mode == Mode::Observe,
-        origin_unknown: match told {
-            Told::Bundle => "looked at config.json, which does not say",
-            _ => "given with --unknown-env",
-        },
+        origin_unknown,
     };
     if config.mode == Mode::Observe {
         note("mode = \"observe\" in the configuration: it is written down and not done");

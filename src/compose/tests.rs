@@ -182,9 +182,11 @@ services:
   a:
     <<: *base
     environment: {<<: *env, B: 3}
+    env_file: a.env
   b:
     extends: a
     environment: [C=4]
+    env_file: [b.env]
     gpus: all
   c:
     extends: {service: b}
@@ -201,6 +203,8 @@ services:
     let runtimes: Vec<Option<&str>> = services.iter().map(|service| service.runtime.as_deref()).collect();
     assert_eq!(runtimes, [Some("cudaview"), Some("cudaview"), Some("runc"), None]);
     assert_eq!(services[2].requests.len(), 1);
+    let files: Vec<&str> = services[2].env_files.iter().map(|file| file.path.as_str()).collect();
+    assert_eq!(files, ["a.env", "b.env"]);
     assert_eq!(services[3].notes, ["extends of another file is not followed in \"d\""]);
     let itself = parse("services: {a: {extends: b}, b: {extends: a}}", &shell).expect_err("a circle");
     assert_eq!(itself.to_string(), "services.a: it extends itself");

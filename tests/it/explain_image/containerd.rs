@@ -28,7 +28,9 @@ fn explain_image_containerd() {
     let mut typed = command();
     typed.args(["explain", "--format", "json", "--", "nerdctl", "run", "--gpus", "all", "docker.io/library/cvd-0"]);
     let answer: Value = serde_json::from_str(&run(&mut typed).ok().stdout).unwrap();
-    assert_eq!(answer["provenance"]["CUDA_VISIBLE_DEVICES"], "image", "{answer:#}");
+    // A runtime cannot be told whose it is there, and a value of nobody's in particular narrows.
+    assert_eq!(answer["provenance"]["CUDA_VISIBLE_DEVICES"], "unknown", "{answer:#}");
+    assert_eq!(answer["visible"].as_array().unwrap().len(), 1, "{answer:#}");
     let mut typed = command();
     typed.args(["explain", "--", "nerdctl", "--namespace=k8s.io", "run", "--gpus", "all", "cvd-0"]);
     let ran = run(&mut typed).ok();

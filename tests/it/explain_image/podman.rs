@@ -66,6 +66,8 @@ fn explain_image_podman_run_is_explained_as_typed() {
     for flags in [
         &["--device", "nvidia.com/gpu=1", "--device=nvidia.com/gpu=3"][..],
         &["--device", "nvidia.com/gpu=all", "-e", "CUDA_VISIBLE_DEVICES=3,1"],
+        // podman keeps no order, and takes what equals the image's for the image's.
+        &["--device", "nvidia.com/gpu=all", "-e", "CUDA_VISIBLE_DEVICES=0"],
         // podman leaves a name out that has no value, and the image's stays.
         &["--device", "nvidia.com/gpu=all", "-e", "CUDA_VISIBLE_DEVICES"],
     ] {
