@@ -28,6 +28,7 @@ pub mod grant;
 pub mod image;
 pub mod inspected;
 pub mod inventory;
+pub mod job;
 pub mod node;
 pub mod plan;
 pub mod provenance;
@@ -42,6 +43,7 @@ pub mod spec;
 pub mod spelling;
 #[allow(clippy::disallowed_methods, reason = "the hands touch the system")]
 pub mod sys;
+pub mod toolkit;
 pub mod typed;
 pub mod unambiguous;
 pub mod whatif;

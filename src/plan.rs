@@ -1,5 +1,7 @@
 //! The plan: everything that was decided for a container, as a value that can be shown, applied or compared.
 
+mod one_mig;
+
 use serde::Serialize;
 
 use crate::config::Config;
@@ -66,6 +68,12 @@ impl Plan {
         self.reconciliation.as_ref().map_or(&[], |r| &r.kept)
     }
 
+    /// A host of which nothing can be chosen, and the container asked for GPUs: it has all, or what is to bring them is
+    /// missing.
+    pub fn is_without_selection(&self, inventory: &Inventory) -> bool {
+        !inventory.platform.is_usual() && !self.grant.requests.is_empty()
+    }
+
     /// `O`: what the container can open.
     pub fn openable(&self) -> &[Device] {
         self.reconciliation.as_ref().map_or(&[], |r| &r.openable)
@@ -125,7 +133,7 @@ pub fn plan(inventory: &Inventory, situation: &Situation, config: &Config) -> Pl
         return refused(grant, decided, situation, without, findings);
     }
     let (visible, certain) = visible(inventory, situation, &decided);
-    findings.extend(too_many_mig_devices(inventory, &decided, &visible, certain));
+    findings.extend(one_mig::too_many_mig_devices(inventory, &decided, &visible));
     let emitted = emitted(inventory, situation, config, &decided, &visible, certain);
     let changed = emitted.visible_devices != situation.original.visible_devices || decided.kept != grant.devices;
     let verdict = if changed { Verdict::Rewritten } else { Verdict::Consistent };
@@ -146,15 +154,24 @@ fn refused(
 }
 
 /// Rules 1 and 18, and refusals before any reconciliation.
-fn without_grant(inventory: &Inventory, situation: &Situation, grant: Grant, without: Prediction) -> Plan {
+fn without_grant(inventory: &Inventory, situation: &Situation, mut grant: Grant, without: Prediction) -> Plan {
+    // Where nothing can be chosen, a request is everything and is somebody else's to fulfil.
+    let gets_everything = !inventory.platform.is_usual() && !grant.requests.is_empty();
+    if gets_everything && !grant.refused && situation.injection == Injection::Native {
+        let message = "on WSL2 cudaview gives no container its GPU: /dev/dxg and the driver's files come from NVIDIA's \
+                       toolkit or a CDI specification, and neither is there";
+        let hint = "install NVIDIA's toolkit; or --device nvidia.com/gpu=all after nvidia-ctk cdi generate";
+        grant.refused = true;
+        grant.findings = vec![Finding::new(Code::NoSelection, Severity::Error, message, hint)];
+    }
     let verdict = if grant.refused { Verdict::Refused } else { Verdict::NotApplicable };
     let mut emitted = situation.current.clone();
     let mut findings = grant.findings.clone();
-    if !grant.refused {
+    if !grant.refused && !gets_everything {
         if situation.injector_follows && asks_injector(situation, &emitted) {
             emitted.nvidia_visible_devices = Some("void".to_owned());
         }
-        findings.extend(nothing_granted(situation));
+        findings.extend(nothing_granted(inventory, situation));
         findings.extend(openable_ungranted(inventory, situation));
     }
     let visible = Vec::new();
@@ -163,14 +180,18 @@ fn without_grant(inventory: &Inventory, situation: &Situation, grant: Grant, wit
 
 /// Whether NVIDIA's injector would put GPUs into a container with these variables.
 fn asks_injector(situation: &Situation, variables: &Variables) -> bool {
-    let asks = |value: &String| !matches!(value.as_str(), "" | "void" | "none");
+    let asks = |value: &String| match value.as_str() {
+        "" | "void" => false,
+        "none" => situation.none_stops,
+        _ => true,
+    };
     variables.nvidia_visible_devices.as_ref().map_or(situation.unset_is_all, asks)
 }
 
 /// The longest list of GPUs that a hint writes out.
 const MOST_HINTED: usize = 8;
 
-fn nothing_granted(situation: &Situation) -> Option<Finding> {
+fn nothing_granted(inventory: &Inventory, situation: &Situation) -> Option<Finding> {
     let text = situation.original.visible_devices.as_deref()?;
     let hides = cuda::Value::parse(text).meaning == cuda::Meaning::Hidden;
     if hides || situation.provenance != Provenance::User {
@@ -178,7 +199,7 @@ fn nothing_granted(situation: &Situation) -> Option<Finding> {
     }
     let message = format!("CUDA_VISIBLE_DEVICES={} is set, but the container was given no GPU", quoted(text));
     let hint = match spelling::numbers(text.trim().trim_matches(['"', '\''])) {
-        Some(numbers) if numbers.len() <= MOST_HINTED => format!(
+        Some(numbers) if numbers.len() <= MOST_HINTED && inventory.platform.is_usual() => format!(
             "{} gives it {}; {} gives it every GPU",
             spelling::flags(situation.asked, &numbers),
             spelling::host_gpus(&numbers),
@@ -200,29 +221,6 @@ fn openable_ungranted(inventory: &Inventory, situation: &Situation) -> Option<Fi
     );
     let hint = "leave --privileged (or the wide --device-cgroup-rule) out";
     Some(Finding::new(Code::CannotNarrow, Severity::Warning, message, hint))
-}
-
-/// Drivers before R570 show one MIG device to a process, however many it was granted.
-fn too_many_mig_devices(
-    inventory: &Inventory,
-    decided: &Reconciliation,
-    visible: &[Device],
-    certain: bool,
-) -> Option<Finding> {
-    let View::Devices(view) = &decided.view else { return None };
-    let told = decided.findings.iter().any(|finding| finding.code == Code::OverrideExceedsGrant);
-    let lost = view.iter().any(|device| device.mig.is_some()) && visible.len() < view.len();
-    if told || !certain || !lost {
-        return None;
-    }
-    let message = format!(
-        "{} devices are chosen, and with driver {} a process sees one MIG device and no full GPU beside it",
-        view.len(),
-        inventory.driver_version.as_deref().unwrap_or("unknown")
-    );
-    let first = visible.first().or(view.first()).map_or("", |device| inventory.uuid(*device));
-    let hint = format!("choose one, such as -e CUDA_VISIBLE_DEVICES={first}, and start one process for each");
-    Some(Finding::new(Code::OneMigDevice, Severity::Warning, message, hint))
 }
 
 fn warn_of_wide_rules(inventory: &Inventory, situation: &Situation, kept: &[Device], findings: &mut Vec<Finding>) {
@@ -362,6 +360,9 @@ pub fn plan_exec(record: &Record, inventory: &Inventory, current: &Variables, co
     let (value, order) = (out.emitted.visible_devices.as_deref(), out.emitted.device_order.as_deref());
     let prediction = cuda::predict(inventory, &openable, value, order);
     out.visible = prediction.visible;
+    let decided = out.reconciliation.as_ref();
+    let of_migs = decided.and_then(|decided| one_mig::too_many_mig_devices(inventory, decided, &out.visible));
+    out.findings.extend(of_migs);
     // An order of its own can move the numbers too.
     if given || own_order {
         let known = config.trace && prediction.certain && !out.visible.is_empty();

@@ -16,7 +16,7 @@ use crate::report;
 use crate::request::DeviceRequest;
 use crate::situation::{Injection, Situation, from_spec};
 use crate::spec::Spec;
-use crate::sys::{self, audit, host, inventory, provenance};
+use crate::sys::{self, audit, driver, host, inventory, provenance};
 
 /// A container at one of our doors.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ pub fn decide(container: &Container<'_>, config: &Config) -> Result<Decision, Fa
         Err(error) => (Inventory::empty("none"), Some(error)),
     };
     inventory::add_drm_nodes(&mut inventory, spec.nodes().into_iter().map(|node| node.number));
-    let host = host::facts(spec, container.low_level);
+    let host = host::facts(spec, container.low_level, config);
     let mut situation = from_spec(spec, &inventory, &facts, &host, config);
     situation.requests.extend_from_slice(container.requests);
     let mut decided = plan(&inventory, &situation, config);
@@ -79,8 +79,15 @@ pub fn decide(container: &Container<'_>, config: &Config) -> Result<Decision, Fa
     }
     let control_nodes = host::control_nodes(&config.dev_root);
     let injected_by_us = situation.injection == Injection::Native && !decided.kept().is_empty();
-    if injected_by_us && !control_nodes.iter().any(|node| node.path == "/dev/nvidiactl") {
-        return Err(no_control_node(config));
+    if injected_by_us
+        && let Some(missing) = driver::missing(Path::new("/proc"), &Path::new(&config.dev_root).join("dev"))
+    {
+        // Without them CUDA cannot start in the container, which would fall back to the CPU unnoticed.
+        let hint = missing.hint(&config.dev_root);
+        return Err(Failure::text_only(Exit::NoInventory, missing).hint(hint));
+    }
+    if situation.injection == Injection::Nvidia && !decided.kept().is_empty() && !host.toolkit.can_be_told(spec) {
+        return Err(deaf_toolkit());
     }
     let cdi = if injected_by_us {
         sys::cdi::edits(&config.cdi_spec_dirs, &inventory, decided.kept()).map_err(|error| {
@@ -116,16 +123,12 @@ pub fn decide(container: &Container<'_>, config: &Config) -> Result<Decision, Fa
     Ok(Decision { facts, inventory, situation, plan: decided, edits })
 }
 
-/// Without it CUDA cannot start in the container, which would fall back to the CPU unnoticed.
-fn no_control_node(config: &Config) -> Failure {
-    let path = Path::new(&config.dev_root).join("dev/nvidiactl");
-    let text = format!("the driver's control node is missing: {path:?}");
-    let hint = if config.dev_root == "/" {
-        "run nvidia-smi once, or nvidia-modprobe, and see that the driver is loaded"
-    } else {
-        "dev_root in the configuration names a folder with the host's dev/ in it"
-    };
-    Failure::text_only(Exit::NoInventory, text).hint(hint)
+/// The container would start without a GPU, and nobody would say so.
+fn deaf_toolkit() -> Failure {
+    let text = "NVIDIA's toolkit takes GPUs for this container neither from its variables nor from its mounts";
+    let hint = "inject = \"auto\" lets cudaview do it; or set accept-nvidia-visible-devices-as-volume-mounts = true in \
+                the toolkit's config.toml";
+    Failure::text_only(Exit::Configuration, text.to_owned()).hint(hint)
 }
 
 /// `cudaview-hook`, beside whichever of our programs runs.

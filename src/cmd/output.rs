@@ -76,9 +76,24 @@ pub(super) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     print(&(text + "\n"))
 }
 
+/// Writes JSON to stdout, a line of it.
+pub(super) fn print_line(value: &serde_json::Value) -> Result<(), Failure> {
+    print(&format!("{value}\n"))
+}
+
+/// Writes to stderr where a reader finds more.
+pub(super) fn why(text: &str) {
+    say("why", text);
+}
+
 /// Writes a note to stderr.
 pub(super) fn note(text: &str) {
     say("note", text);
+}
+
+/// Writes what to do about a note to stderr.
+pub(super) fn hint(text: &str) {
+    say("hint", text);
 }
 
 fn say(tag: &str, text: &str) {

@@ -12,7 +12,10 @@ use crate::reconcile::{Basis, View};
 
 /// The whole report.
 pub fn explain(subject: &Subject<'_>, style: Style) -> String {
-    let mut sections = vec![first_line(subject, style), table(subject, style)];
+    let mut sections = vec![first_line(subject, style)];
+    if subject.inventory.platform.is_usual() {
+        sections.push(table(subject, style));
+    }
     let is_as_decided = subject.container.is_none_or(|container| container.as_is().is_none());
     if !is_as_decided {
         sections.push(with(subject, style));
@@ -75,6 +78,9 @@ fn decided(subject: &Subject<'_>) -> String {
     match subject.plan.verdict {
         Verdict::Refused if subject.observe => format!("would be refused: {}", why_refused(subject)),
         Verdict::Refused => format!("no container: {}", why_refused(subject)),
+        Verdict::NotApplicable if subject.plan.is_without_selection(subject.inventory) => {
+            "every GPU of this WSL2 host: none can be chosen, and numbers stay as they are".to_owned()
+        }
         Verdict::NotApplicable => "no GPU: none is granted".to_owned(),
         Verdict::Consistent | Verdict::Rewritten => seen(subject),
     }
@@ -199,13 +205,13 @@ fn rows(subject: &Subject<'_>, style: Style) -> Vec<Row> {
             rows.push(parent_row(subject, position, &devices, openable, style));
         }
         for device in devices {
-            let uuid = if style.is_wide() { inventory.uuid(device) } else { inventory.short_uuid(device) };
+            let uuid = if style.is_wide() { inventory.uuid(device).to_owned() } else { inventory.short_uuid(device) };
             let mig_name = |profile: &str| format!("  MIG {profile}").trim_end().to_owned();
             let ordinal = visible.iter().position(|seen| *seen == device).filter(|_| certain);
             rows.push(Row {
                 host: inventory.host_label(device),
                 name: inventory.mig(device).map_or_else(|| gpu.name.clone(), |mig| mig_name(&mig.profile)),
-                uuid: uuid.to_owned(),
+                uuid,
                 granted: if plan.grant.devices.contains(&device) { "yes" } else { "no" },
                 inside: if openable.contains(&device) { inside(openable, device) } else { "-".to_owned() },
                 program: program(ordinal, !certain && openable.contains(&device)),

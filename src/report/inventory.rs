@@ -7,6 +7,12 @@ use crate::inventory::Inventory;
 
 /// The GPUs of a host, as a table.
 pub fn inventory_table(inventory: &Inventory, style: Style) -> String {
+    if !inventory.platform.is_usual() {
+        let text = "WSL2: one device, /dev/dxg, is all GPUs of this host. Containers get all of them or none, and \
+                    CUDA_VISIBLE_DEVICES stays as it is.";
+        let lines = Style { width: style.width + 1, ..style }.wrap(0, text);
+        return lines.into_iter().map(|line| style.paint(Tone::Bold, &line) + "\n").collect();
+    }
     let driver = inventory.driver_version.as_deref().unwrap_or("unknown");
     let all: Vec<_> = (0..inventory.gpus.len()).map(|gpu| crate::inventory::Device { gpu, mig: None }).collect();
     let source = if inventory.source.is_empty() { "a file" } else { &inventory.source };
@@ -53,9 +59,9 @@ fn rows(inventory: &Inventory, style: Style) -> Vec<[String; 5]> {
         ]);
         for device in inventory.devices_of(position).into_iter().filter(|device| device.mig.is_some()) {
             let profile = inventory.mig(device).map(|mig| mig.profile.clone()).unwrap_or_default();
-            let uuid = if style.is_wide() { inventory.uuid(device) } else { inventory.short_uuid(device) };
+            let uuid = if style.is_wide() { inventory.uuid(device).to_owned() } else { inventory.short_uuid(device) };
             let name = format!("  MIG {}", profile.escape_debug());
-            rows.push([inventory.host_label(device), String::new(), String::new(), name, uuid.to_owned()]);
+            rows.push([inventory.host_label(device), String::new(), String::new(), name, uuid]);
         }
     }
     rows

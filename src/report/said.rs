@@ -50,6 +50,9 @@ fn granted(subject: &Subject<'_>, request: &DeviceRequest) -> Row {
         _ if subject.situation.decided_before => decided_at_create(subject),
         _ => typed(subject, request),
     };
+    if !inventory.platform.is_usual() {
+        return (label, vec!["means every GPU here: /dev/dxg is all of them".to_owned()]);
+    }
     let resolved = request.selection.resolve(inventory);
     let mut text = match resolved.devices.as_slice() {
         [] => "grants nothing: the GPU is in MIG mode and has no MIG device".to_owned(),
@@ -64,7 +67,12 @@ fn granted(subject: &Subject<'_>, request: &DeviceRequest) -> Row {
     if no_match && only {
         text = format!("{text}, {}", refusal::numbers_of(&resolved.devices));
     }
-    if !resolved.unknown.is_empty() {
+    // A GPU in MIG mode that has no MIG device is there, and grants nothing.
+    let is_there = |name: &String| {
+        let by_index = name.parse().ok().and_then(|index| inventory.position_of_index(index));
+        by_index.is_some() || inventory.by_uuid(name).is_some()
+    };
+    if !resolved.unknown.iter().all(is_there) {
         text = match request.selection {
             Selection::Count(count) => format!("asks for {count} GPUs; this host has {}", inventory.gpus.len()),
             _ => format!("asks for {}, which this host does not have", quoted_list(&resolved.unknown)),
@@ -206,10 +214,11 @@ fn value(subject: &Subject<'_>) -> Row {
     let situation = subject.situation;
     let Some(text) = situation.original.visible_devices.as_deref() else {
         let is_known = subject.image.source.as_ref().is_none_or(|source| source.found.is_ok());
-        let shown = match subject.plan.grant.devices.is_empty() {
-            true => "and no GPU is granted",
-            false if is_known => "so all granted GPUs",
-            false => "so all granted GPUs, unless the image sets it",
+        let shown = match subject.plan.grant.devices.as_slice() {
+            [] if subject.plan.is_without_selection(subject.inventory) => "and stays so",
+            [] => "and no GPU is granted",
+            _ if is_known => "so all granted GPUs",
+            _ => "so all granted GPUs, unless the image sets it",
         };
         return ("CUDA_VISIBLE_DEVICES is not set".to_owned(), vec![shown.to_owned()]);
     };
@@ -228,6 +237,8 @@ fn meaning(subject: &Subject<'_>, text: &str) -> Vec<String> {
     let Some(decided) = &subject.plan.reconciliation else {
         return if subject.plan.verdict == Verdict::Refused {
             say("not looked at")
+        } else if subject.plan.is_without_selection(subject.inventory) {
+            say("left as it is: it is CUDA's to read")
         } else {
             say("left as it is: no GPU is granted")
         };

@@ -28,6 +28,9 @@ pub(super) fn typed(subject: &Subject<'_>, request: &DeviceRequest) -> String {
             Told::Engine => {}
         }
     }
+    if let (Source::Nodes, Selection::Names(names), Told::Bundle) = (request.source, &request.selection, subject.told) {
+        return format!("the capability nodes of {} in config.json", names.join(" "));
+    }
     in_compose_file(subject, request).unwrap_or_else(|| as_flags(subject, request))
 }
 

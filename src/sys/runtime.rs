@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 /// Where runtimes are looked up. Never `PATH`: podman calls `kill` and `delete` without one, and a `PATH` can be
 /// anybody's.
-const DIRECTORIES: [&str; 6] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+pub(super) const DIRECTORIES: [&str; 6] =
+    ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
 /// No low-level runtime could be used.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +61,11 @@ pub fn find(candidates: &[String]) -> Result<PathBuf, RuntimeError> {
 /// Whether a runtime is NVIDIA's own wrapper, which injects devices after us.
 pub fn is_nvidia(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"nvidia-container-runtime"))
+}
+
+/// Whether NVIDIA's runtime is where an engine finds it, so that it may be the one that runs after us.
+pub fn is_nvidia_installed() -> bool {
+    is_installed("nvidia-container-runtime")
 }
 
 /// Whether a program is in one of the system's directories.

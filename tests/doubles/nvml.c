@@ -2,6 +2,7 @@
 #include <ctype.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "host.h"
@@ -14,6 +15,7 @@ enum {
     NVML_ERROR_NOT_SUPPORTED = 3,
     NVML_ERROR_NOT_FOUND = 6,
     NVML_ERROR_INSUFFICIENT_SIZE = 7,
+    NVML_ERROR_GPU_IS_LOST = 15,
     NVML_ERROR_UNKNOWN = 999,
 };
 
@@ -166,6 +168,9 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *
         return result;
     if (index >= (unsigned)host->gpu_count)
         return NVML_ERROR_INVALID_ARGUMENT;
+    const char *lost = getenv("GPU_DOUBLE_LOST");
+    if (lost != NULL && strtoul(lost, NULL, 10) == index)
+        return NVML_ERROR_GPU_IS_LOST;
     *device = &gpu_handle[index];
     return NVML_SUCCESS;
 }
@@ -203,7 +208,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index)
 {
     nvmlReturn_t result = check_device(device, index);
     if (result == NVML_SUCCESS)
-        *index = (unsigned)(device->mig != NULL ? device->mig - device->gpu->mig : device->gpu - host->gpu);
+        *index = device->mig != NULL ? device->mig->index : (unsigned)(device->gpu - host->gpu);
     return result;
 }
 
@@ -318,8 +323,12 @@ EXPORT nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned
         return result;
     if (device->mig != NULL)
         return NVML_ERROR_INVALID_ARGUMENT;
-    unsigned present = (unsigned)device->gpu->mig_count;
-    *count = !device->gpu->mig_enabled ? 0 : present > 7 ? present : 7;
+    /* How many there can be: seven on every model so far. */
+    unsigned most = 7;
+    for (int j = 0; j < device->gpu->mig_count; j++)
+        if (device->gpu->mig[j].index >= most)
+            most = device->gpu->mig[j].index + 1;
+    *count = device->gpu->mig_enabled ? most : 0;
     return NVML_SUCCESS;
 }
 
@@ -330,10 +339,10 @@ EXPORT nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, uns
         return result;
     if (device->mig != NULL)
         return NVML_ERROR_INVALID_ARGUMENT;
-    if (index >= (unsigned)device->gpu->mig_count)
-        return NVML_ERROR_NOT_FOUND;
-    *out = &mig_handle[device->gpu - host->gpu][index];
-    return NVML_SUCCESS;
+    for (int j = 0; j < device->gpu->mig_count; j++)
+        if (device->gpu->mig[j].index == index)
+            return *out = &mig_handle[device->gpu - host->gpu][j], NVML_SUCCESS;
+    return NVML_ERROR_NOT_FOUND;
 }
 
 EXPORT nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned *answer)

@@ -13,6 +13,7 @@ pub(crate) mod containerd;
 pub(crate) mod count;
 pub(crate) mod cri;
 pub(crate) mod dockerd;
+pub(crate) mod host;
 pub(crate) mod image;
 pub(crate) mod install;
 pub(crate) mod mounts;
@@ -20,6 +21,7 @@ pub(crate) mod namespace;
 pub(crate) mod podman;
 pub(crate) mod shims;
 pub(crate) mod spec;
+pub(crate) mod toolkit;
 
 pub(crate) use artifacts::rootfs;
 pub(crate) use bundle::{Bundle, CgroupView};
