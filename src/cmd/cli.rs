@@ -16,9 +16,9 @@ use crate::spelling;
 const SCREEN: &str = "\
 cudaview: which GPUs does a container's program see, and who decided it
 
-Ask with the flags of docker run, before you run it:
-  cudaview explain --gpus '\"device=1,3\"' -e CUDA_VISIBLE_DEVICES=1,3
-or about a container of Docker, podman or containerd:
+Put cudaview explain -- in front of a docker or podman command:
+  cudaview explain -- docker run --gpus '\"device=1,3\"' IMAGE
+or ask about a container, an image or a Compose file:
   cudaview explain --container NAME
 
   explain    what the program will see, who decided it, what to type instead
@@ -108,20 +108,36 @@ another program's, and changes nothing. uninstall removes cudaview's link only."
 
 const EXPLAIN_USAGE: &str = "\
 cudaview explain [OPTIONS]
+       cudaview explain [OPTIONS] -- docker run …
        cudaview explain --container ID|NAME
+       cudaview explain --compose FILE [--service NAME]
        cudaview explain CODE";
 
 /// What `explain` takes, for whoever put a whole `docker run` behind it.
-pub(super) const EXPLAIN_TAKES: &str = "explain takes the GPU flags of docker run and podman run (--gpus, --device, \
-                                        -e, --env-file, --privileged); leave the image and the rest out";
+pub(super) const EXPLAIN_TAKES: &str = "a whole command goes behind two dashes: cudaview explain -- docker run …; \
+                                        without them explain takes --gpus, --device, -e, --env-file and --privileged";
 
 const EXPLAIN_AFTER: &str = "\
 Examples:
   cudaview explain --gpus all --image-env CUDA_VISIBLE_DEVICES=0
   cudaview explain --device nvidia.com/gpu=1 -e CUDA_VISIBLE_DEVICES=1
   cudaview explain --gpus device=1 --exec-env CUDA_VISIBLE_DEVICES=0
+  cudaview explain --gpus all --image pytorch-cuda:v2.6
+  cudaview explain -- docker run --rm --gpus all -e CUDA_VISIBLE_DEVICES=1 IMAGE
+  cudaview explain --compose compose.yaml --service trainer
   cudaview explain --container trainer
   cudaview explain host-index-override
+
+-- takes docker, podman or nerdctl run, or docker compose up, and looks the
+image up itself; where it is not there the report says so.
+
+--image takes a name in the store of Docker, podman or (for root) containerd,
+an OCI layout (a folder or a tar file), or what docker save wrote; of several
+in one file, FILE:NAME. The report names the step of its making that set each variable. Nothing is pulled,
+started or unpacked.
+
+--compose reads one file with its .env and env_file, as Compose does; variables
+of your shell count. Several services are a table, --service one report.
 
 --container asks Docker's socket ($DOCKER_HOST), podman's storage and
 containerd's state ($CONTAINERD_ADDRESS), and only reads. Whoever may talk to
@@ -193,6 +209,15 @@ pub(super) struct ExplainArgs {
     /// Take a container of Docker, podman or containerd, by name or id
     #[arg(long, value_name = "ID|NAME")]
     pub(super) container: Option<String>,
+    /// Take ENV from an image: a name in an engine's store, an OCI layout, a docker save archive
+    #[arg(long, value_name = "REF|PATH")]
+    pub(super) image: Option<String>,
+    /// Take containers from the services of a Compose file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["bundle", "container"])]
+    pub(super) compose: Option<PathBuf>,
+    /// One service of the Compose file
+    #[arg(long, value_name = "NAME", requires = "compose")]
+    pub(super) service: Vec<String>,
     /// An entry of docker exec -e; asks about a process that is added
     #[arg(long, value_name = "K=V")]
     pub(super) exec_env: Vec<String>,

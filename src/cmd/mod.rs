@@ -2,6 +2,8 @@
 
 pub mod alone;
 pub mod cli;
+mod command;
+mod compose;
 mod container;
 mod demo;
 pub mod door;
@@ -9,6 +11,7 @@ mod explain;
 pub mod failure;
 mod flags;
 pub mod hook;
+mod image;
 mod install;
 mod inventory;
 mod job;

@@ -11,6 +11,7 @@ pub mod driver;
 pub mod errno;
 pub mod host;
 pub mod hygiene;
+pub mod images;
 pub mod inventory;
 pub mod mountinfo;
 pub mod nvml;

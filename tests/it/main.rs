@@ -8,6 +8,7 @@
     reason = "a test ends by panicking, its helpers with it, and it works on the real system"
 )]
 
+mod asked;
 mod attacks;
 mod bad_input;
 mod brain;
@@ -19,7 +20,9 @@ mod cudaview_docker;
 mod cudaview_runc;
 mod docker_provenance;
 mod doors;
+mod explain_compose;
 mod explain_container;
+mod explain_image;
 mod gpu_script;
 mod harness;
 mod hook_doors;

@@ -3,8 +3,8 @@
 //! What is here asks engines, over their sockets and through their clients, and only reads. The wrapper and the hooks
 //! never come here: an engine holds the lock of the container that it is creating (`tests/it/invariants.rs`).
 
-mod containerd;
-mod docker;
+pub(in crate::sys) mod containerd;
+pub(in crate::sys) mod docker;
 mod http;
 mod places;
 mod podman;

@@ -127,6 +127,9 @@ fn origins(store: &Value) {
     host.up("by-id", &id, &["--gpus", "all"]);
     for asker in [Asker::Root, Asker::Member] {
         assert_eq!(origin(&host.json(asker, "default"), CVD).0, "image");
+        let text = host.text(asker, "default");
+        let step = "The image cvd-0, in Docker's store\n  CUDA_VISIBLE_DEVICES    \"0\" set by step 2 of 2, on layer 1 of 1\n                          \"ENV CUDA_VISIBLE_DEVICES=0\"\n";
+        assert!(text.contains(step), "{text}");
         let both = host.text(asker, "both");
         assert!(both.contains("  CUDA_VISIBLE_DEVICES    user: \"2\" in place of the image's \"0\"\n"), "{both}");
         // Docker's builder names an image so, for a step whose variables nobody typed.
