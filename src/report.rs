@@ -9,6 +9,7 @@ mod hints;
 mod human;
 mod inventory;
 mod json;
+mod lint;
 mod page;
 mod predict;
 mod refusal;
@@ -21,6 +22,9 @@ pub use gone::{gone, gone_json};
 pub use human::explain;
 pub use inventory::inventory_table;
 pub use json::{explain_json, predict_json};
+pub use lint::{
+    Looked, lint_command, lint_command_footer, lint_command_json, lint_files, lint_files_json, lint_footer,
+};
 pub use page::page;
 pub use predict::predict_text;
 pub use refusal::{exec_refusal, refusal};

@@ -10,6 +10,7 @@ pub mod failure;
 mod flags;
 pub mod hook;
 mod inventory;
+mod lint;
 mod output;
 pub mod precreate;
 mod predict;

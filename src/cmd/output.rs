@@ -81,6 +81,11 @@ pub(super) fn note(text: &str) {
     say("note", text);
 }
 
+/// Writes to stderr what only helps a person.
+pub(super) fn aside(text: &str) {
+    drop(io::stderr().write_all(text.as_bytes()));
+}
+
 fn say(tag: &str, text: &str) {
     let text = style_of(&io::stderr()).tagged(0, tag, text);
     // There is no third place to complain to.

@@ -25,6 +25,7 @@ mod harness;
 mod hook_doors;
 mod hook_nodes;
 mod invariants;
+mod lint;
 mod passthrough;
 mod plain_docker;
 mod plain_runc;

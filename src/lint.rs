@@ -1,0 +1,95 @@
+//! `cudaview lint`: faults in the selection of GPUs that can be seen without a host, an engine or a GPU.
+//!
+//! Text in, findings out, each with its place. Findings that a running container has too keep their codes.
+
+mod agree;
+mod assigned;
+mod command;
+mod compose;
+mod dockerfile;
+mod interpolate;
+mod silence;
+mod values;
+mod yaml;
+
+pub use command::{Checked, command};
+pub use compose::compose;
+pub use dockerfile::dockerfile;
+pub use silence::{Silence, silences};
+pub use yaml::InvalidYaml;
+
+use std::ops::Range;
+
+use crate::finding::{Code, Severity};
+
+/// One fault, and where it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// What.
+    pub code: Code,
+    /// How much it matters.
+    pub severity: Severity,
+    /// Where, in bytes of the text.
+    pub span: Range<usize>,
+    /// Where the statement begins that it is in: a comment above it silences too.
+    pub statement: usize,
+    /// One line: what is wrong.
+    pub title: String,
+    /// What comes of it.
+    pub text: String,
+    /// What to type instead, or an empty string.
+    pub fix: String,
+}
+
+/// What a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A Dockerfile or Containerfile.
+    Dockerfile,
+    /// A Compose file.
+    Compose,
+}
+
+impl Kind {
+    /// What a file of this name and with this text is, where that can be told.
+    pub fn of(name: &str, text: &str) -> Option<Self> {
+        let base = name.rsplit('/').next().unwrap_or(name).to_ascii_lowercase();
+        let is_build =
+            |word: &str| base == word || base.starts_with(&format!("{word}.")) || base.ends_with(&format!(".{word}"));
+        if is_build("dockerfile") || is_build("containerfile") {
+            return Some(Kind::Dockerfile);
+        }
+        if [".yml", ".yaml"].iter().any(|end| base.ends_with(end)) {
+            return Some(Kind::Compose);
+        }
+        let first = |word: &str| text.lines().any(|line| line.split_whitespace().next() == Some(word));
+        if first("FROM") {
+            return Some(Kind::Dockerfile);
+        }
+        text.lines().any(|line| line.trim_end() == "services:").then_some(Kind::Compose)
+    }
+}
+
+/// The faults of a file, without those that comments in it silence, by place.
+///
+/// # Errors
+/// [`InvalidYaml`] for a Compose file that is none.
+pub fn file(kind: Kind, text: &str) -> Result<Vec<Fault>, InvalidYaml> {
+    let mut faults = match kind {
+        Kind::Dockerfile => dockerfile(text),
+        Kind::Compose => compose(text)?,
+    };
+    let silences = silences(text);
+    faults.retain(|fault| !silences.iter().any(|silence| silence.covers(text, fault)));
+    faults.sort_by_key(|fault| (fault.span.start, fault.span.end, fault.code));
+    // Services share parts by anchors.
+    faults.dedup();
+    Ok(faults)
+}
+
+/// The line and the column of a place, both from 1; columns are characters.
+pub fn place(text: &str, at: usize) -> (usize, usize) {
+    let before = text.get(..at).unwrap_or(text);
+    let start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    (before.matches('\n').count() + 1, before[start..].chars().count() + 1)
+}

@@ -1,0 +1,196 @@
+//! `cudaview lint`, for people and as JSON.
+
+use std::ops::Range;
+
+use serde::Serialize;
+
+use super::Style;
+use super::style::Tone;
+use crate::finding::{Severity, printable};
+use crate::lint::{Checked, Fault, place};
+
+/// A file that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Looked {
+    /// Its name as typed.
+    pub name: String,
+    /// What is in it.
+    pub text: String,
+    /// What was found.
+    pub faults: Vec<Fault>,
+}
+
+/// What stands before a title in place of a file's name and line.
+const COMMAND: &str = "command";
+
+/// The faults of files.
+pub fn lint_files(files: &[Looked], style: Style) -> String {
+    let shown = files.iter().flat_map(|file| {
+        file.faults.iter().map(move |fault| {
+            let (line, column) = place(&file.text, fault.span.start);
+            shown(&format!("{}:{line}:{column}", printable(&file.name)), Some(line), &file.text, fault, style)
+        })
+    });
+    shown.collect::<Vec<_>>().join("\n")
+}
+
+/// The faults of a command, and the command with the fixes.
+pub fn lint_command(checked: &Checked, style: Style) -> String {
+    let faults = checked.faults.iter().map(|fault| shown(COMMAND, None, &checked.text, fault, style));
+    let mut out = faults.collect::<Vec<_>>().join("\n");
+    if let Some(fixed) = &checked.fixed {
+        let fixes = if checked.faults.len() == 1 { "With the fix" } else { "With the fixes" };
+        let counts = counts(&checked.faults.iter().collect::<Vec<_>>());
+        out.push_str(&format!("\n{counts}. {fixes}:\n  {}\n", style.paint(Tone::Cyan, &printable(fixed))));
+    }
+    out
+}
+
+/// What a person is told at the end, beside the report.
+pub fn lint_footer(files: &[Looked]) -> String {
+    let faults: Vec<&Fault> = files.iter().flat_map(|file| &file.faults).collect();
+    let with = files.iter().filter(|file| !file.faults.is_empty()).count();
+    let noun = if with == 1 { "file" } else { "files" };
+    let counts = counts(&faults);
+    format!("\n{counts} in {with} {noun} (cudaview explain CODE; silence: # cudaview: ignore=CODE)\n")
+}
+
+/// The same for a command whose fix is not certain.
+pub fn lint_command_footer(checked: &Checked) -> String {
+    format!(
+        "\n{} (cudaview explain CODE; silence: --ignore CODE)\n",
+        counts(&checked.faults.iter().collect::<Vec<_>>())
+    )
+}
+
+/// `1 error, 2 warnings`
+fn counts(faults: &[&Fault]) -> String {
+    let count = |severity: Severity| faults.iter().filter(|fault| fault.severity == severity).count();
+    let said = [(Severity::Error, "error"), (Severity::Warning, "warning"), (Severity::Info, "note")];
+    let said = said.into_iter().map(|(severity, word)| (count(severity), word)).filter(|(count, _)| *count > 0);
+    let said = said.map(|(count, word)| format!("{count} {word}{}", if count == 1 { "" } else { "s" }));
+    said.collect::<Vec<_>>().join(", ")
+}
+
+/// One fault: its title, its line with carets, what comes of it, what to type instead.
+fn shown(location: &str, line: Option<usize>, text: &str, fault: &Fault, style: Style) -> String {
+    let (tag, tone) = match fault.severity {
+        Severity::Error => ("error", Tone::Red),
+        Severity::Warning => ("warning", Tone::Yellow),
+        Severity::Info => ("info", Tone::Bold),
+    };
+    let title = printable(&format!("{} [{}]", fault.title, fault.code.name()));
+    let head = format!("{location}: {tag}: {title}");
+    let mut lines = style.wrap(0, &head);
+    let rest = lines.split_off(1.min(lines.len())).join(" ");
+    if !rest.is_empty() {
+        lines.extend(style.wrap(2, &rest).into_iter().map(|line| format!("  {line}")));
+    }
+    let mut out = lines.join("\n") + "\n";
+    if style.colour {
+        out = out.replacen(&format!(": {tag}:"), &format!(": {}:", style.paint(tone, tag)), 1);
+    }
+    let gutter = line.map(|line| line.to_string()).unwrap_or_default();
+    let width = gutter.len().max(1);
+    let (source, carets) = excerpt(text, &fault.span, style.width.saturating_sub(width + 4).max(20));
+    out.push_str(&format!("{gutter:width$} | {source}\n"));
+    let (blank, marks) = carets.split_at(carets.len() - carets.trim_start().len());
+    out.push_str(&format!("{:width$} | {blank}{}\n", "", style.paint(tone, marks)));
+    for paragraph in style.wrap(2, &printable(&fault.text)) {
+        out.push_str(&format!("  {paragraph}\n"));
+    }
+    if !fault.fix.is_empty() {
+        out.push_str(&style.tagged(2, "fix", &printable(&fault.fix)));
+    }
+    out
+}
+
+/// The line of a place as it fits, and the carets under it.
+fn excerpt(text: &str, span: &Range<usize>, room: usize) -> (String, String) {
+    let start = text.get(..span.start).and_then(|before| before.rfind('\n')).map_or(0, |newline| newline + 1);
+    let line = text.get(start..).and_then(|rest| rest.lines().next()).unwrap_or_default();
+    // One column a character; what a terminal would act on is not shown.
+    let shown: Vec<char> = line.trim_end().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let column = |at: usize| text.get(start..at.max(start)).map_or(0, |part| part.chars().count()).min(shown.len());
+    let (from, to) = (column(span.start), column(span.end).max(column(span.start) + 1));
+    if shown.len() <= room {
+        return (shown.iter().collect(), carets(from, to));
+    }
+    let is_gap = |at: usize| shown.get(at) == Some(&' ');
+    // From the first word on, or as far to the right as the place needs.
+    let least = (to + 4).saturating_sub(room);
+    let first = if least == 0 { 0 } else { (least + 4..from).find(|at| is_gap(*at)).unwrap_or(from) };
+    let before = if first == 0 { "" } else { "..." };
+    let last = first + room.saturating_sub(before.len());
+    let (last, after) = if last >= shown.len() {
+        (shown.len(), "")
+    } else {
+        let end = (to.min(last)..last.saturating_sub(3)).rev().find(|at| is_gap(*at)).unwrap_or(last.saturating_sub(4));
+        (end.max(first), " ...")
+    };
+    let middle: String = shown[first..last].iter().collect();
+    let moved = |at: usize| at.saturating_sub(first) + before.len();
+    (format!("{before}{middle}{after}"), carets(moved(from), moved(to.min(last).max(from + 1))))
+}
+
+fn carets(from: usize, to: usize) -> String {
+    " ".repeat(from) + &"^".repeat(to.saturating_sub(from).max(1))
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct JsonFault<'a> {
+    /// Absent for a command.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<&'a str>,
+    line: usize,
+    column: usize,
+    end_line: usize,
+    end_column: usize,
+    code: &'static str,
+    severity: Severity,
+    message: &'a str,
+    text: &'a str,
+    fix: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Json<'a> {
+    schema_version: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    command: Option<&'a str>,
+    findings: Vec<JsonFault<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fixed: Option<&'a str>,
+}
+
+fn json_fault<'a>(file: Option<&'a str>, text: &str, fault: &'a Fault) -> JsonFault<'a> {
+    let (line, column) = place(text, fault.span.start);
+    let (end_line, end_column) = place(text, fault.span.end);
+    JsonFault {
+        file,
+        line,
+        column,
+        end_line,
+        end_column,
+        code: fault.code.name(),
+        severity: fault.severity,
+        message: &fault.title,
+        text: &fault.text,
+        fix: &fault.fix,
+    }
+}
+
+/// The faults of files, as JSON.
+pub fn lint_files_json(files: &[Looked]) -> impl Serialize {
+    let findings =
+        files.iter().flat_map(|file| file.faults.iter().map(|fault| json_fault(Some(&file.name), &file.text, fault)));
+    Json { schema_version: 1, command: None, findings: findings.collect(), fixed: None }
+}
+
+/// The faults of a command, as JSON.
+pub fn lint_command_json(checked: &Checked) -> impl Serialize {
+    let findings = checked.faults.iter().map(|fault| json_fault(None, &checked.text, fault)).collect();
+    Json { schema_version: 1, command: Some(&checked.text), findings, fixed: checked.fixed.as_deref() }
+}
