@@ -26,6 +26,7 @@ pub mod finding;
 pub mod grant;
 pub mod inspected;
 pub mod inventory;
+pub mod job;
 pub mod lint;
 pub mod node;
 pub mod plan;

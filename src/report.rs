@@ -10,8 +10,10 @@ mod human;
 mod inventory;
 mod json;
 mod lint;
+mod log;
 mod page;
 mod predict;
+mod ps;
 mod refusal;
 mod said;
 mod style;
@@ -25,8 +27,10 @@ pub use json::{explain_json, predict_json};
 pub use lint::{
     Looked, lint_command, lint_command_footer, lint_command_json, lint_files, lint_files_json, lint_footer,
 };
+pub use log::{Columns, Logged, log_head, log_line};
 pub use page::page;
 pub use predict::predict_text;
+pub use ps::{Held, Holder, ps_json, ps_table};
 pub use refusal::{exec_refusal, refusal};
 pub use style::Style;
 

@@ -214,6 +214,11 @@ impl<'a> Spec<'a> {
         self.hooks().any(is_nvidia_hook)
     }
 
+    /// The programs of the hook entries that are called as NVIDIA's.
+    pub fn nvidia_hooks(self) -> Vec<&'a str> {
+        self.hooks().filter(|hook| is_nvidia_hook(hook)).filter_map(|hook| hook["path"].as_str()).collect()
+    }
+
     /// The arguments of our own hook entries.
     pub fn our_hooks(self) -> Vec<Vec<&'a str>> {
         self.hooks().filter(|hook| is_our_hook(hook)).map(hook_args).collect()

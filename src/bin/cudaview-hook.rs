@@ -4,5 +4,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    ExitCode::from(cudaview::cmd::hook::run(std::env::args_os().skip(1)).code())
+    ExitCode::from(cudaview::cmd::hook::run(std::env::args_os()).code())
 }

@@ -8,7 +8,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::output::{Failure, print, report};
-use super::{demo, explain, inventory, lint, predict};
+use super::{demo, explain, install, inventory, job, lint, log, predict, ps};
 use crate::exit::Exit;
 use crate::spelling;
 
@@ -23,9 +23,13 @@ or about a container of Docker, podman or containerd:
 
   explain    what the program will see, who decided it, what to type instead
   lint       faults in Dockerfiles, Compose files and docker run commands
+  ps         who holds which GPU
+  log        what was changed or refused, newest last
+  flags      the GPUs of this shell, as flags for docker run
   inventory  the GPUs of this host, and their names and numbers
   predict    what CUDA alone would show
   demo       three what-ifs over a server that is not there
+  install    let Docker take --gpus where NVIDIA's toolkit is not installed
 
 Inside a container GPUs are numbered from 0, in the order of the host.
 More: cudaview help COMMAND
@@ -53,9 +57,46 @@ enum Command {
     /// What CUDA alone would show, before any rewrite
     #[command(after_help = PREDICT_AFTER)]
     Predict(PredictArgs),
+    /// Who holds which GPU
+    #[command(after_help = PS_AFTER)]
+    Ps(PsArgs),
+    /// What was changed or refused, newest last
+    #[command(after_help = LOG_AFTER)]
+    Log(LogArgs),
+    /// The GPUs of this shell, as flags for docker run
+    #[command(after_help = FLAGS_AFTER)]
+    Flags(FlagsArgs),
     /// Three what-ifs over a server that is not there; needs no root, no engine and no GPU
     Demo,
+    /// Set something up on this host, on request
+    #[command(arg_required_else_help = false)]
+    Install {
+        #[command(subcommand)]
+        target: InstallTarget,
+    },
+    /// Take away what install has set up
+    #[command(arg_required_else_help = false)]
+    Uninstall {
+        #[command(subcommand)]
+        target: InstallTarget,
+    },
 }
+
+#[derive(Debug, Subcommand)]
+pub(super) enum InstallTarget {
+    /// What makes Docker take --gpus where NVIDIA's toolkit is not installed
+    #[command(after_help = GPUS_FLAG_AFTER)]
+    GpusFlag(StandInArgs),
+}
+
+const GPUS_FLAG_AFTER: &str = "\
+Docker takes --gpus only where it finds nvidia-container-runtime-hook when it
+starts. This is a link of that name in /usr/bin to cudaview-hook. It gives no
+GPUs: cudaview's runtime does. A container that is started with --gpus under
+another runtime fails, and says why.
+
+install ends with 3 where that name, nvidia-cdi-hook or amd-container-runtime is
+another program's, and changes nothing. uninstall removes cudaview's link only.";
 
 const EXPLAIN_USAGE: &str = "\
 cudaview explain [OPTIONS]
@@ -105,6 +146,31 @@ It ends with 1 when something was found, with 0 when nothing was.";
 const INVENTORY_AFTER: &str = "\
 Sources, the first that answers: --inventory, the file that config.toml names,
 /proc/driver/nvidia, the cache in /run/cudaview, NVML.";
+
+const PS_AFTER: &str = "\
+A container holds the GPUs that it can open, whether cudaview gave them or not.
+Whoever may talk to Docker, or owns a rootless container, sees those without
+root. A GPU with a dash may still be in use by what cannot be seen from here.";
+
+const LOG_AFTER: &str = "\
+Examples:
+  cudaview log -n 1 --findings
+  cudaview log --follow
+  cudaview log -n 1000 --format json | jq 'select(.verdict == \"refused\")'
+
+A record is written for each container that was changed, refused, or had a
+request ignored, where the configuration's audit says: the journal, or
+/var/log/cudaview/audit.jsonl on a host without one.";
+
+const FLAGS_AFTER: &str = "\
+Examples, in a job of a scheduler:
+  docker run --runtime cudaview $(cudaview flags) IMAGE
+  podman run $(cudaview flags --device) IMAGE
+
+The GPUs are those that a CUDA program started here would see: by this shell's
+CUDA_VISIBLE_DEVICES, else by SLURM_STEP_GPUS where no cgroup limits it, else
+all that its cgroup lets it open. Each node is opened once to find that out.
+Where this is not certain nothing is printed, and it ends with 4.";
 
 const PREDICT_AFTER: &str = "\
 Examples:
@@ -206,6 +272,16 @@ pub(super) struct InventoryArgs {
 }
 
 #[derive(Debug, Args)]
+pub(super) struct StandInArgs {
+    /// Say what would be done, and do nothing
+    #[arg(long)]
+    pub(super) dry_run: bool,
+    /// The system below DIR in place of this one
+    #[arg(long, value_name = "DIR", default_value = "/", hide_default_value = true)]
+    pub(super) root: PathBuf,
+}
+
+#[derive(Debug, Args)]
 pub(super) struct PredictArgs {
     /// The host's GPUs, as cudaview inventory --format json prints them
     #[arg(long, value_name = "FILE")]
@@ -219,6 +295,51 @@ pub(super) struct PredictArgs {
     /// How to write the answer
     #[arg(long, value_enum, default_value_t = Format::Human)]
     pub(super) format: Format,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct PsArgs {
+    /// The host's GPUs, as cudaview inventory --format json prints them
+    #[arg(long, value_name = "FILE")]
+    pub(super) inventory: Option<PathBuf>,
+    /// A configuration in place of /etc/cudaview/config.toml
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+    /// How to write the answer
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    pub(super) format: Format,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct LogArgs {
+    /// The newest N records
+    #[arg(short = 'n', long = "lines", value_name = "N", default_value_t = 20)]
+    pub(super) lines: usize,
+    /// Go on with what is written from now on
+    #[arg(short, long)]
+    pub(super) follow: bool,
+    /// What was found, and what to type instead, below each line
+    #[arg(long)]
+    pub(super) findings: bool,
+    /// A configuration in place of /etc/cudaview/config.toml
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+    /// How to write it; json is a record a line, as in docs/audit.md
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    pub(super) format: Format,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct FlagsArgs {
+    /// CDI names for --device, as podman takes them, in place of --gpus
+    #[arg(long)]
+    pub(super) device: bool,
+    /// The host's GPUs, as cudaview inventory --format json prints them
+    #[arg(long, value_name = "FILE")]
+    pub(super) inventory: Option<PathBuf>,
+    /// A configuration in place of /etc/cudaview/config.toml
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
 }
 
 /// Runs the command that the arguments name.
@@ -244,7 +365,12 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
         Some(Command::Explain(arguments)) => explain::run(&arguments),
         Some(Command::Inventory(arguments)) => inventory::run(&arguments),
         Some(Command::Predict(arguments)) => predict::run(&arguments),
+        Some(Command::Ps(arguments)) => ps::run(&arguments),
+        Some(Command::Log(arguments)) => log::run(&arguments),
+        Some(Command::Flags(arguments)) => job::run(&arguments),
         Some(Command::Demo) => demo::run(),
+        Some(Command::Install { target }) => install::install(&target),
+        Some(Command::Uninstall { target }) => install::uninstall(&target),
     };
     done.map(|()| Exit::Done)
 }

@@ -1,6 +1,7 @@
 //! `cudaview-hook`: what the OCI runtime calls before a container starts, and podman before its config is written.
 //!
 //! With nodes in its arguments (put there by the wrapper) it looks into the container and makes sure that each is there.
+//! Under the name of NVIDIA's hook it is that hook's stand-in.
 //! Nothing is printed when all went well.
 
 use std::ffi::OsString;
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::cmd::failure::Failure;
-use crate::cmd::{alone, precreate};
+use crate::cmd::{alone, precreate, stand_in};
 use crate::exit::Exit;
 use crate::node::DeviceNode;
 use crate::sys::state::{self, State};
@@ -94,19 +95,20 @@ fn absolute(name: &str, value: &str) -> Result<PathBuf, Failure> {
     Err(Failure::usage(format!("{name} {value:?} is no absolute path")))
 }
 
-/// Runs the hook with its arguments, the program's name left out.
-pub fn run(arguments: impl Iterator<Item = OsString>) -> Exit {
+/// Runs the hook with its arguments, the name by which it was called first.
+pub fn run(mut arguments: impl Iterator<Item = OsString>) -> Exit {
+    let is_stand_in = arguments.next().is_some_and(|name| stand_in::is_called(&name));
     let arguments: Vec<OsString> = arguments.collect();
-    match dispatch(&arguments) {
+    match dispatch(&arguments, is_stand_in) {
         Ok(()) => Exit::Done,
         Err(failure) => {
-            complain(&failure);
+            complain(if is_stand_in { "cudaview" } else { "cudaview-hook" }, &failure);
             failure.exit
         }
     }
 }
 
-fn dispatch(arguments: &[OsString]) -> Result<(), Failure> {
+fn dispatch(arguments: &[OsString], is_stand_in: bool) -> Result<(), Failure> {
     let deadline = Instant::now() + TIME_LIMIT;
     // Newer versions of podman start precreate hooks in the bundle; hardening leaves it.
     let directory = std::env::current_dir().ok();
@@ -115,13 +117,18 @@ fn dispatch(arguments: &[OsString]) -> Result<(), Failure> {
     let options = arguments.get(1..).unwrap_or_default();
     match stage.to_str() {
         Some("--help" | "-h" | "help") => {
-            print(HELP);
+            print(if is_stand_in { stand_in::HELP } else { HELP });
             Ok(())
         }
         Some("--version" | "-V") => {
             print(concat!("cudaview-hook ", env!("CARGO_PKG_VERSION"), "\n"));
             Ok(())
         }
+        Some("prestart") if is_stand_in => {
+            hygiene::end_after(BACKSTOP_SECONDS);
+            stand_in::prestart(options, deadline.min(Instant::now() + STATE_TIME_LIMIT))
+        }
+        _ if is_stand_in => Err(Failure::text_only(Exit::Usage, "this is a stand-in for NVIDIA's hook (see --help)")),
         Some("createRuntime") => {
             hygiene::end_after(BACKSTOP_SECONDS);
             create_runtime(options, deadline)
@@ -181,8 +188,8 @@ fn print(text: &str) {
 }
 
 /// The failure on standard error. `eprintln!` would panic if nobody reads it.
-fn complain(failure: &Failure) {
-    write_all(rustix::stdio::stderr(), format!("cudaview-hook: {}\n", failure.text()).as_bytes());
+fn complain(who: &str, failure: &Failure) {
+    write_all(rustix::stdio::stderr(), format!("{who}: {}\n", failure.text()).as_bytes());
 }
 
 fn write_all(to: std::os::fd::BorrowedFd<'_>, mut text: &[u8]) {

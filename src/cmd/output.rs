@@ -76,6 +76,16 @@ pub(super) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     print(&(text + "\n"))
 }
 
+/// Writes JSON to stdout, a line of it.
+pub(super) fn print_line(value: &serde_json::Value) -> Result<(), Failure> {
+    print(&format!("{value}\n"))
+}
+
+/// Writes to stderr where a reader finds more.
+pub(super) fn why(text: &str) {
+    say("why", text);
+}
+
 /// Writes a note to stderr.
 pub(super) fn note(text: &str) {
     say("note", text);
@@ -84,6 +94,11 @@ pub(super) fn note(text: &str) {
 /// Writes to stderr what only helps a person.
 pub(super) fn aside(text: &str) {
     drop(io::stderr().write_all(text.as_bytes()));
+}
+
+/// Writes what to do about a note to stderr.
+pub(super) fn hint(text: &str) {
+    say("hint", text);
 }
 
 fn say(tag: &str, text: &str) {

@@ -1,10 +1,10 @@
 //! The audit trail: one line of JSON for each container that was changed, refused, or had a request ignored.
 
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::child::ask;
@@ -23,6 +23,15 @@ const LIMIT: u64 = 64 << 20;
 
 /// Why the trail is not for whoever asks.
 pub const DENIED: &str = "not permitted";
+
+/// Why there is no trail: nothing is written down.
+pub const OFF: &str = "the configuration says audit = \"off\"";
+
+/// Why there is no trail: nothing was written down yet.
+pub const MISSING: &str = "not there";
+
+/// How often a file is looked at for more.
+const PAUSE: Duration = Duration::from_millis(250);
 
 /// How long the journal may take to search itself.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -76,21 +85,98 @@ pub fn place(place: &str) -> String {
     }
 }
 
-/// Every record that can be read, the oldest first; a line that is none is left out.
+/// What was read of the trail.
+#[derive(Debug, Default)]
+pub struct Trail {
+    /// Every record, the oldest first; a line that is none is left out.
+    pub records: Vec<serde_json::Value>,
+    /// The file that they are of, and how much of it they are.
+    end: (u64, u64),
+}
+
+/// Every record that can be read.
 ///
 /// # Errors
 /// Why there is nothing to read, for people.
-pub fn read(place: &str) -> Result<Vec<serde_json::Value>, String> {
-    let text = match place {
-        "off" => return Err("the configuration says audit = \"off\"".to_owned()),
-        "journal" => read_journal()?,
-        "auto" if Path::new(JOURNAL).exists() => read_journal()?,
-        "auto" => read_file(Path::new(FILE))?,
-        path => read_file(Path::new(path))?,
+pub fn read(place: &str) -> Result<Trail, String> {
+    let (text, inode) = match place {
+        "off" => return Err(OFF.to_owned()),
+        "journal" => (read_journal()?, 0),
+        "auto" if Path::new(JOURNAL).exists() => (read_journal()?, 0),
+        place => {
+            let path = Path::new(if place == "auto" { FILE } else { place });
+            let inode = std::fs::metadata(path).map_or(0, |file| file.ino());
+            (read_file(path)?, inode)
+        }
     };
-    let is_record = |value: &serde_json::Value| value["schemaVersion"] == 1 && value["door"].is_string();
-    let lines = text.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
-    Ok(lines.filter(is_record).collect())
+    let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    let records = text.split(|byte| *byte == b'\n').filter_map(record_of).collect();
+    Ok(Trail { records, end: (inode, u64::try_from(whole).unwrap_or(u64::MAX)) })
+}
+
+/// Hands on every record that is written after what was read, until `each` has had enough or there is nothing to read
+/// any more.
+///
+/// # Errors
+/// Why there is nothing to read, for people, or what `each` failed with.
+pub fn follow<E: From<String>>(
+    place: &str,
+    trail: &Trail,
+    each: &mut dyn FnMut(serde_json::Value) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut each = |line: &[u8]| record_of(line).map_or(Ok(()), &mut *each);
+    match place {
+        "off" => Err(E::from(OFF.to_owned())),
+        "journal" => follow_journal(&mut each),
+        "auto" if Path::new(JOURNAL).exists() => follow_journal(&mut each),
+        "auto" => follow_file(Path::new(FILE), trail.end, &mut each),
+        path => follow_file(Path::new(path), trail.end, &mut each),
+    }
+}
+
+/// A file that is appended to, and now and then replaced by a new one under the same name.
+fn follow_file<E: From<String>>(
+    path: &Path,
+    (mut inode, mut position): (u64, u64),
+    each: &mut dyn FnMut(&[u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    loop {
+        // Between two names of a rotation there is no file.
+        let (now, length) = std::fs::metadata(path).map_or((inode, position), |file| (file.ino(), file.len()));
+        if now != inode || length < position {
+            (inode, position) = (now, 0);
+        }
+        if length > position {
+            let text = trusted::read(path, LIMIT).map_err(|error| E::from(chain(&error)))?.unwrap_or_default();
+            let new = text.get(usize::try_from(position).unwrap_or(usize::MAX)..).unwrap_or_default();
+            // What has no end yet is read again.
+            for line in new.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n")) {
+                each(line)?;
+                position += u64::try_from(line.len()).unwrap_or_default();
+            }
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+fn follow_journal<E: From<String>>(each: &mut dyn FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
+    let failed = |error: &dyn std::error::Error| E::from(format!("journalctl: {error}"));
+    let mut command = journalctl().map_err(E::from)?;
+    command.args(["--follow", "--lines=0"]).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| failed(&error))?;
+    let ended = match child.stdout.take().map(BufReader::new) {
+        Some(output) => output.split(b'\n').try_for_each(|line| each(&line.map_err(|error| failed(&error))?)),
+        None => Ok(()),
+    };
+    // Nobody reads it any more.
+    drop(child.kill());
+    drop(child.wait());
+    ended
+}
+
+fn record_of(line: &[u8]) -> Option<serde_json::Value> {
+    let value: serde_json::Value = serde_json::from_slice(line).ok()?;
+    (value["schemaVersion"] == 1 && value["door"].is_string()).then_some(value)
 }
 
 fn read_file(path: &Path) -> Result<Vec<u8>, String> {
@@ -100,16 +186,20 @@ fn read_file(path: &Path) -> Result<Vec<u8>, String> {
         }
         error => chain(&error),
     };
-    trusted::read(path, LIMIT).map_err(in_words)?.ok_or_else(|| "not there".to_owned())
+    trusted::read(path, LIMIT).map_err(in_words)?.ok_or_else(|| MISSING.to_owned())
 }
 
 /// Anybody may write to the journal under any name; the journal itself says who did. A rootless engine's records are
 /// its user's.
-fn read_journal() -> Result<Vec<u8>, String> {
+fn journalctl() -> Result<Command, String> {
     let program = JOURNALCTL.map(PathBuf::from).into_iter().find(|path| path.is_file());
     let mut command = Command::new(program.ok_or_else(|| "journalctl is not installed".to_owned())?);
     command.args(["--identifier=cudaview", "--output=cat", "--no-pager", "--quiet", "_UID=0"]);
     command.arg(format!("_UID={}", rustix::process::geteuid().as_raw()));
-    let answer = ask(&mut command, PATIENCE, LIMIT).map_err(|error| format!("journalctl: {}", chain(&error)))?;
+    Ok(command)
+}
+
+fn read_journal() -> Result<Vec<u8>, String> {
+    let answer = ask(&mut journalctl()?, PATIENCE, LIMIT).map_err(|error| format!("journalctl: {}", chain(&error)))?;
     if answer.status.success() { Ok(answer.output) } else { Err(format!("journalctl: {}", answer.first_complaint())) }
 }

@@ -7,8 +7,8 @@ use crate::device::DeviceNumber;
 use crate::node::DeviceNode;
 use crate::situation::HostFacts;
 use crate::spec::Spec;
-use crate::sys::runtime;
 use crate::sys::trusted::in_user_namespace;
+use crate::sys::{runtime, stand_in};
 
 /// Control nodes that CUDA needs beside the GPUs' own.
 const CONTROL: [&str; 3] = ["nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"];
@@ -17,10 +17,15 @@ const CONTROL: [&str; 3] = ["nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"];
 pub fn facts(spec: Spec<'_>, low_level: Option<&Path>) -> HostFacts {
     HostFacts {
         nvidia_runtime: low_level.is_some_and(runtime::is_nvidia),
-        nvidia_cli: spec.has_nvidia_hook() && runtime::is_installed("nvidia-container-cli"),
+        nvidia_cli: has_hook_of_nvidia(spec) && runtime::is_installed("nvidia-container-cli"),
         mount_numbers: mount_numbers(spec),
         rootless: in_user_namespace(),
     }
+}
+
+/// Whether an entry of NVIDIA's hook is for NVIDIA's program, and not for our stand-in.
+fn has_hook_of_nvidia(spec: Spec<'_>) -> bool {
+    spec.nvidia_hooks().iter().any(|program| !stand_in::is_stand_in(Path::new(program)))
 }
 
 /// Device numbers of bind mounts that may be device nodes: rootless engines turn `--device` into them.

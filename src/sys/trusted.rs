@@ -1,6 +1,6 @@
 //! Files that decide something: they must belong to root (or to us), and nobody else may write them.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -82,12 +82,7 @@ pub fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, Untrusted> {
     if !metadata.is_file() {
         return Err(Untrusted::NotRegular(path.to_owned()));
     }
-    if !is_trusted_owner(metadata.uid()) {
-        return Err(Untrusted::Owner { path: path.to_owned(), uid: metadata.uid() });
-    }
-    if metadata.mode() & 0o022 != 0 {
-        return Err(Untrusted::Writable(path.to_owned()));
-    }
+    owned(path, metadata.uid(), metadata.mode())?;
     let mut text = Vec::new();
     file.take(limit + 1).read_to_end(&mut text).map_err(failed)?;
     if u64::try_from(text.len()).is_ok_and(|length| length > limit) {
@@ -106,10 +101,29 @@ pub fn folder(path: &Path) -> Result<(), Untrusted> {
     if !metadata.is_dir() {
         return Err(Untrusted::NotFolder(path.to_owned()));
     }
-    if !is_trusted_owner(metadata.uid()) {
-        return Err(Untrusted::Owner { path: path.to_owned(), uid: metadata.uid() });
+    owned(path, metadata.uid(), metadata.mode())
+}
+
+/// Whether a program is one that only root or whoever asks can change.
+///
+/// # Errors
+/// [`Untrusted`] where it is not.
+pub fn program(path: &Path, metadata: &Metadata) -> Result<(), Untrusted> {
+    if !metadata.is_file() {
+        return Err(Untrusted::NotRegular(path.to_owned()));
     }
-    if metadata.mode() & 0o022 != 0 {
+    owned(path, metadata.uid(), metadata.mode())
+}
+
+/// Whether only root or whoever asks can change what has this owner and these permissions.
+///
+/// # Errors
+/// [`Untrusted`] where others can.
+pub fn owned(path: &Path, uid: u32, mode: u32) -> Result<(), Untrusted> {
+    if !is_trusted_owner(uid) {
+        return Err(Untrusted::Owner { path: path.to_owned(), uid });
+    }
+    if mode & 0o022 != 0 {
         return Err(Untrusted::Writable(path.to_owned()));
     }
     Ok(())

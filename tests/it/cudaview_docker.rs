@@ -7,6 +7,7 @@ mod cdi;
 mod compose;
 mod crun;
 mod exec;
+mod gpus_flag;
 mod hostile;
 mod image_request;
 mod leaks;

@@ -1,5 +1,6 @@
 //! A Docker daemon of the test's own.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
@@ -55,11 +56,32 @@ impl Dockerd {
         default_runtime: Option<&str>,
         settings: &Value,
     ) -> Dockerd {
+        let mut docker = Dockerd::prepare(world, runtimes, default_runtime, settings);
+        docker.write_hook_stand_in();
+        docker.boot();
+        docker
+    }
+
+    /// A daemon in a mount namespace of its own, and without the stand-in: it takes `--gpus` for what it finds there.
+    #[track_caller]
+    pub(crate) fn start_without_hook(world: &str, runtimes: &[(&str, &Path)]) -> Dockerd {
+        let mut docker = Dockerd::prepare(Some(world), runtimes, None, &json!({"storage-driver": "overlay2"}));
+        docker.boot();
+        docker
+    }
+
+    #[track_caller]
+    fn prepare(
+        world: Option<&str>,
+        runtimes: &[(&str, &Path)],
+        default_runtime: Option<&str>,
+        settings: &Value,
+    ) -> Dockerd {
         let folder = tempfile::Builder::new().prefix("d").rand_bytes(4).tempdir().unwrap();
         // Where user namespaces are used, others than root have to come by.
         fs::set_permissions(folder.path(), Permissions::from_mode(0o711)).unwrap();
         fs::create_dir(folder.path().join("tmp")).unwrap();
-        let mut docker = Dockerd {
+        let docker = Dockerd {
             folder: Some(folder),
             daemon: None,
             client: find_program("docker"),
@@ -68,8 +90,6 @@ impl Dockerd {
             world: world.map(str::to_owned),
         };
         docker.write_config(runtimes, default_runtime, settings);
-        docker.write_hook_stand_in();
-        docker.boot();
         docker
     }
 
@@ -236,6 +256,15 @@ impl Dockerd {
     /// The running daemon's process id.
     pub(crate) fn pid(&self) -> u32 {
         self.daemon.as_ref().unwrap().id()
+    }
+
+    /// Runs a program in the daemon's mount namespace.
+    #[track_caller]
+    pub(crate) fn beside(&self, program: impl AsRef<OsStr>, args: &[&str]) -> Ran {
+        run(Command::new("nsenter")
+            .arg(format!("--mount=/proc/{}/ns/mnt", self.pid()))
+            .arg(program.as_ref())
+            .args(args))
     }
 
     /// Everything that the daemon logged.

@@ -42,3 +42,12 @@ with subgid '{name}:{first}:65536'
 "#
     )
 }
+
+/// A `/usr/bin` that can be written, without the machine's own being changed.
+pub(crate) fn own_programs() -> String {
+    r#"
+mkdir -p "$0/programs" "$0/programs.work"
+mount -t overlay -o "lowerdir=/usr/bin,upperdir=$0/programs,workdir=$0/programs.work" none /usr/bin
+"#
+    .to_owned()
+}
