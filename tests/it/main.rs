@@ -29,6 +29,7 @@ mod invariants;
 mod job;
 mod lint;
 mod log;
+mod pages;
 mod passthrough;
 mod plain_docker;
 mod plain_runc;
