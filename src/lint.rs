@@ -7,6 +7,7 @@ mod assigned;
 mod command;
 mod compose;
 mod dockerfile;
+mod envfile;
 mod interpolate;
 mod silence;
 mod values;
@@ -15,6 +16,7 @@ mod yaml;
 pub use command::{Checked, command};
 pub use compose::compose;
 pub use dockerfile::dockerfile;
+pub use envfile::env_file;
 pub use silence::{Silence, silences};
 pub use yaml::InvalidYaml;
 
@@ -79,12 +81,17 @@ pub fn file(kind: Kind, text: &str) -> Result<Vec<Fault>, InvalidYaml> {
         Kind::Dockerfile => dockerfile(text),
         Kind::Compose => compose(text)?,
     };
-    let silences = silences(text);
-    faults.retain(|fault| !silences.iter().any(|silence| silence.covers(text, fault)));
+    unsilenced(text, &mut faults);
     faults.sort_by_key(|fault| (fault.span.start, fault.span.end, fault.code));
     // Services share parts by anchors.
     faults.dedup();
     Ok(faults)
+}
+
+/// Takes out what comments of the text silence.
+fn unsilenced(text: &str, faults: &mut Vec<Fault>) {
+    let silences = silences(text);
+    faults.retain(|fault| !silences.iter().any(|silence| silence.covers(text, fault)));
 }
 
 /// The line and the column of a place, both from 1; columns are characters.

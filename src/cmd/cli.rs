@@ -123,6 +123,9 @@ what was really done. A container that is gone is looked up in the audit trail.
 CODE is the name of a finding, as a report shows it; its page is printed.
 It ends with 0 whatever it explains; the verdict stands in the first line.";
 
+/// What `lint` takes, for whoever left the dashes out.
+pub(super) const LINT_TAKES: &str = "a whole command stands behind --: cudaview lint -- docker run ...";
+
 const LINT_USAGE: &str = "\
 cudaview lint [OPTIONS] FILE...
        cudaview lint [OPTIONS] -- docker run ...";
@@ -348,7 +351,8 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let done = match Cli::try_parse_from(&arguments) {
         Ok(cli) => run(cli),
         Err(error) => {
-            wrong_arguments(&error, arguments.get(1).is_some_and(|command| command == "explain")).map(|()| Exit::Done)
+            let command = arguments.get(1).and_then(|command| command.to_str()).unwrap_or_default();
+            wrong_arguments(&error, command).map(|()| Exit::Done)
         }
     };
     let exit = match done {
@@ -376,7 +380,7 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
 }
 
 /// clap's answer in the house's form: one line, one hint.
-fn wrong_arguments(error: &clap::Error, of_explain: bool) -> Result<(), Failure> {
+fn wrong_arguments(error: &clap::Error, command: &str) -> Result<(), Failure> {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         return print(&error.to_string());
     }
@@ -392,8 +396,13 @@ fn wrong_arguments(error: &clap::Error, of_explain: bool) -> Result<(), Failure>
         Some(ContextValue::Strings(values)) if !values.is_empty() => Some(format!("one of: {}", values.join(", "))),
         _ => None,
     };
-    let takes = (of_explain && error.kind() == ErrorKind::UnknownArgument && !is_misspelt(error))
-        .then(|| EXPLAIN_TAKES.to_owned());
+    let takes = match command {
+        "explain" => Some(EXPLAIN_TAKES),
+        "lint" => Some(LINT_TAKES),
+        _ => None,
+    };
+    let is_unknown = error.kind() == ErrorKind::UnknownArgument && !is_misspelt(error);
+    let takes = takes.filter(|_| is_unknown).map(str::to_owned);
     let hint = takes.or(tip).or(possible).unwrap_or_else(|| "cudaview --help, or cudaview help COMMAND".to_owned());
     Err(Failure::new(Exit::Usage, anyhow::anyhow!(message), hint))
 }

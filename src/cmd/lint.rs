@@ -5,11 +5,11 @@ use std::path::Path;
 
 use anyhow::Context;
 
-use super::cli::{Format, LintArgs};
+use super::cli::{Format, LINT_TAKES, LintArgs};
 use super::output::{Failure, aside, note, print, print_json, style};
 use crate::exit::Exit;
 use crate::finding::{Code, quoted};
-use crate::lint::{Checked, Fault, Kind, command, file, silences};
+use crate::lint::{Checked, Fault, Kind, command, env_file, file, silences};
 use crate::report::{
     Looked, lint_command, lint_command_footer, lint_command_json, lint_files, lint_files_json, lint_footer,
 };
@@ -34,7 +34,9 @@ pub(super) fn run(arguments: &LintArgs) -> Result<Exit, Failure> {
         let usage = |error| Failure::usage(anyhow::Error::new(error).to_string(), ABOUT);
         match parse(&arguments.command).map_err(usage)? {
             Typed::Run(typed) if names.is_empty() => {
-                return say_command(&command(&typed, &|code| ignored.contains(&code)), arguments.format);
+                let checked = command(&typed, &|code| ignored.contains(&code));
+                let env_files = typed.values("env-file").filter_map(env_file_of).collect();
+                return say_command(&checked, &without(env_files, &ignored), arguments.format);
             }
             Typed::Run(_) => {
                 return Err(Failure::usage("files and a command cannot be used together", "lint one after the other"));
@@ -42,11 +44,29 @@ pub(super) fn run(arguments: &LintArgs) -> Result<Exit, Failure> {
             Typed::Compose(typed) => names.extend(compose_files(&typed)?),
         }
     }
-    let mut files = names.iter().map(|name| look(name)).collect::<Result<Vec<_>, _>>()?;
+    let files = names.iter().map(|name| look(name)).collect::<Result<Vec<_>, _>>()?;
+    say_files(&without(files, &ignored), arguments.format)
+}
+
+fn without(mut files: Vec<Looked>, ignored: &[Code]) -> Vec<Looked> {
     for looked in &mut files {
         looked.faults.retain(|fault: &Fault| !ignored.contains(&fault.code));
     }
-    say_files(&files, arguments.format)
+    files
+}
+
+/// The file of a `docker run --env-file`, where it is here.
+fn env_file_of(name: &str) -> Option<Looked> {
+    match read(name) {
+        Ok(text) => {
+            let faults = env_file(&text);
+            Some(Looked { name: name.to_owned(), text, faults })
+        }
+        Err(error) => {
+            note(&format!("--env-file {name:?} was not looked at: {error:#}"));
+            None
+        }
+    }
 }
 
 /// The code that `--ignore` names.
@@ -83,7 +103,10 @@ fn look(name: &str) -> Result<Looked, Failure> {
     let bad = |error: anyhow::Error, hint: &str| {
         Failure::new(Exit::BadInput, error.context(format!("failed to read {name:?}")), hint)
     };
-    let text = read(name).map_err(|error| bad(error, "lint takes Dockerfiles and Compose files"))?;
+    let text = read(name).map_err(|error| {
+        let is_client = matches!(name, "docker" | "podman" | "nerdctl");
+        bad(error, if is_client { LINT_TAKES } else { "lint takes Dockerfiles and Compose files" })
+    })?;
     let Some(kind) = Kind::of(name, &text) else {
         let hint = "a name with Dockerfile or Containerfile in it, or one that ends with .yaml or .yml";
         return Err(bad(anyhow::anyhow!("it is neither a Dockerfile nor a Compose file"), hint));
@@ -123,15 +146,16 @@ fn say_files(files: &[Looked], format: Format) -> Result<Exit, Failure> {
     Ok(if found { Exit::Failed } else { Exit::Done })
 }
 
-fn say_command(checked: &Checked, format: Format) -> Result<Exit, Failure> {
-    let found = !checked.faults.is_empty();
+fn say_command(checked: &Checked, env_files: &[Looked], format: Format) -> Result<Exit, Failure> {
+    let in_files = env_files.iter().any(|file| !file.faults.is_empty());
+    let found = !checked.faults.is_empty() || in_files;
     match format {
-        Format::Json => print_json(&lint_command_json(checked))?,
+        Format::Json => print_json(&lint_command_json(checked, env_files))?,
         Format::Human if !found => print("nothing found\n")?,
         Format::Human => {
-            print(&lint_command(checked, style()))?;
+            print(&lint_command(checked, env_files, style()))?;
             if checked.fixed.is_none() {
-                aside(&lint_command_footer(checked));
+                aside(&lint_command_footer(checked, env_files));
             }
         }
     }

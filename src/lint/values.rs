@@ -87,8 +87,8 @@ fn cuda(assignment: &Assignment, text: &str, in_image: bool) -> Vec<Fault> {
         let inner = text.trim().trim_matches(['"', '\'']);
         let said = said(
             "the quotes are part of the value",
-            format!("The program gets {}, with its quotes, and CUDA shows it no GPU.", quoted(text)),
-            format!("{CUDA}={inner}, or quotes around the whole entry"),
+            "The program gets the value with its quotes, and CUDA shows it no GPU.",
+            format!("{CUDA}={inner}"),
         );
         out.push(assignment.fault(Code::MalformedValue, Severity::Warning, said));
     }

@@ -25,25 +25,33 @@ const COMMAND: &str = "command";
 
 /// The faults of files.
 pub fn lint_files(files: &[Looked], style: Style) -> String {
+    shown_files(files, style).join("\n")
+}
+
+fn shown_files(files: &[Looked], style: Style) -> Vec<String> {
     let shown = files.iter().flat_map(|file| {
         file.faults.iter().map(move |fault| {
             let (line, column) = place(&file.text, fault.span.start);
             shown(&format!("{}:{line}:{column}", printable(&file.name)), Some(line), &file.text, fault, style)
         })
     });
-    shown.collect::<Vec<_>>().join("\n")
+    shown.collect()
 }
 
-/// The faults of a command, and the command with the fixes.
-pub fn lint_command(checked: &Checked, style: Style) -> String {
+/// The faults of a command and of its env files, and the command with the fixes.
+pub fn lint_command(checked: &Checked, env_files: &[Looked], style: Style) -> String {
     let faults = checked.faults.iter().map(|fault| shown(COMMAND, None, &checked.text, fault, style));
-    let mut out = faults.collect::<Vec<_>>().join("\n");
+    let mut out = faults.chain(shown_files(env_files, style)).collect::<Vec<_>>().join("\n");
     if let Some(fixed) = &checked.fixed {
         let fixes = if checked.faults.len() == 1 { "With the fix" } else { "With the fixes" };
-        let counts = counts(&checked.faults.iter().collect::<Vec<_>>());
+        let counts = counts(&all(checked, env_files));
         out.push_str(&format!("\n{counts}. {fixes}:\n  {}\n", style.paint(Tone::Cyan, &printable(fixed))));
     }
     out
+}
+
+fn all<'a>(checked: &'a Checked, env_files: &'a [Looked]) -> Vec<&'a Fault> {
+    checked.faults.iter().chain(env_files.iter().flat_map(|file| &file.faults)).collect()
 }
 
 /// What a person is told at the end, beside the report.
@@ -56,11 +64,8 @@ pub fn lint_footer(files: &[Looked]) -> String {
 }
 
 /// The same for a command whose fix is not certain.
-pub fn lint_command_footer(checked: &Checked) -> String {
-    format!(
-        "\n{} (cudaview explain CODE; silence: --ignore CODE)\n",
-        counts(&checked.faults.iter().collect::<Vec<_>>())
-    )
+pub fn lint_command_footer(checked: &Checked, env_files: &[Looked]) -> String {
+    format!("\n{} (cudaview explain CODE; silence: --ignore CODE)\n", counts(&all(checked, env_files)))
 }
 
 /// `1 error, 2 warnings`
@@ -184,13 +189,20 @@ fn json_fault<'a>(file: Option<&'a str>, text: &str, fault: &'a Fault) -> JsonFa
 
 /// The faults of files, as JSON.
 pub fn lint_files_json(files: &[Looked]) -> impl Serialize {
-    let findings =
-        files.iter().flat_map(|file| file.faults.iter().map(|fault| json_fault(Some(&file.name), &file.text, fault)));
-    Json { schema_version: 1, command: None, findings: findings.collect(), fixed: None }
+    Json { schema_version: 1, command: None, findings: json_faults(files), fixed: None }
 }
 
-/// The faults of a command, as JSON.
-pub fn lint_command_json(checked: &Checked) -> impl Serialize {
-    let findings = checked.faults.iter().map(|fault| json_fault(None, &checked.text, fault)).collect();
+/// The faults of a command and of its env files, as JSON.
+pub fn lint_command_json<'a>(checked: &'a Checked, env_files: &'a [Looked]) -> impl Serialize {
+    let mut findings: Vec<_> = checked.faults.iter().map(|fault| json_fault(None, &checked.text, fault)).collect();
+    findings.extend(json_faults(env_files));
     Json { schema_version: 1, command: Some(&checked.text), findings, fixed: checked.fixed.as_deref() }
+}
+
+fn json_faults(files: &[Looked]) -> Vec<JsonFault<'_>> {
+    let mut out = Vec::new();
+    for file in files {
+        out.extend(file.faults.iter().map(|fault| json_fault(Some(&file.name), &file.text, fault)));
+    }
+    out
 }

@@ -75,6 +75,17 @@ fn every_code_of_lint_has_a_file_in_the_corpus() {
 }
 
 #[test]
+fn the_documentation_lists_what_is_found() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/lint.md");
+    let text = std::fs::read_to_string(path).expect("a page");
+    let listed: BTreeSet<String> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("| [")?.split_once(']').map(|(name, _)| name.to_owned()))
+        .collect();
+    assert_eq!(listed, table().into_values().flatten().collect::<BTreeSet<_>>());
+}
+
+#[test]
 fn the_corrected_command_has_no_fault() {
     let mut fixed = 0;
     for (name, line) in corpus("bad").into_iter().filter(|(name, _)| name.ends_with(".command")) {
@@ -193,6 +204,20 @@ fn standard_input_and_compose_up() {
 }
 
 #[test]
+fn the_env_file_of_a_command() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("gpu.env"), "A=1\nCUDA_VISIBLE_DEVICES=\"0,1\"\n").expect("written");
+    let run = |gpus: &str| {
+        let command = ["lint", "--", "docker", "run", "--gpus", gpus, "--env-file", "gpu.env", "IMAGE"];
+        let output = cudaview().current_dir(folder.path()).args(command).output();
+        let (code, stdout, stderr) = text(&output.expect("cudaview starts"));
+        format!("{stdout}{stderr}exit {}", code.expect("an exit code"))
+    };
+    insta::assert_snapshot!(run("all"));
+    insta::assert_snapshot!(run("0,2"));
+}
+
+#[test]
 fn what_cannot_be_looked_at() {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("a.yaml"), "a: [1\nb: 2\n").expect("written");
@@ -216,6 +241,9 @@ fn what_cannot_be_looked_at() {
             run(&["--", "python", "train.py"]),
             run(&["--", "docker", "run", "--gpus"]),
             run(&["--", "docker", "compose", "up"]),
+            run(&["docker", "run", "IMAGE"]),
+            run(&["docker", "run", "--gpus", "1", "IMAGE"]),
+            run(&["--", "docker", "run", "--env-file", "missing", "IMAGE"]),
         ]
         .join("\n\n")
     );

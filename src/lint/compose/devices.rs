@@ -26,7 +26,7 @@ pub(super) enum Requested {
 pub(super) fn requested(service: &Node, out: &mut Vec<Fault>) -> Requested {
     let before = out.len();
     let mut found: Vec<Option<Selection>> = Vec::new();
-    if let Some((key, gpus)) = service.member("gpus") {
+    if let Some((key, gpus)) = service.member("gpus").filter(|(_, gpus)| !gpus.is_null()) {
         of_gpus(key, gpus, &mut found, out);
     }
     let path = ["deploy", "resources", "reservations"];

@@ -1,7 +1,7 @@
 //! What holds for every text.
 
 use cudaview::finding::Code;
-use cudaview::lint::{Fault, Kind, command, compose, dockerfile, file};
+use cudaview::lint::{Fault, Kind, command, compose, dockerfile, env_file, file};
 use cudaview::report::{Looked, Style, lint_command, lint_files};
 use cudaview::typed::{Typed, parse};
 use proptest::prelude::*;
@@ -91,6 +91,7 @@ proptest! {
         let faults = dockerfile(&text);
         check(&text, &faults)?;
         lint_files(&[Looked { name: "Dockerfile".to_owned(), text: text.clone(), faults }], style(width));
+        check(&text, &env_file(&text))?;
         if let Ok(faults) = compose(&text) {
             check(&text, &faults)?;
             lint_files(&[Looked { name: "a.yaml".to_owned(), text: text.clone(), faults }], style(width));
@@ -110,7 +111,7 @@ proptest! {
         if let Ok(Typed::Run(run)) = parse(&words) {
             let checked = command(&run, &|_| false);
             check(&checked.text, &checked.faults)?;
-            lint_command(&checked, style(width));
+            lint_command(&checked, &[], style(width));
             // What is ignored is neither reported nor fixed.
             let silent = command(&run, &|_| true);
             prop_assert!(silent.faults.is_empty() && silent.fixed.is_none());
