@@ -56,6 +56,27 @@ fn every_seeded_fault_is_found_and_nothing_else() {
     }
 }
 
+/// Public reports of people who were puzzled, as far as the text alone shows why.
+#[test]
+fn public_reports() {
+    let text = std::fs::read(data("lint").join("reports.json")).expect("a table");
+    let rows: Vec<Value> = serde_json::from_slice(&text).expect("a table");
+    assert!(rows.len() >= 40, "{}", rows.len());
+    for row in rows {
+        let text = |key: &str| row[key].as_str().map(str::to_owned);
+        let found = match (text("command"), text("dockerfile"), text("compose")) {
+            (Some(line), None, None) => faults("x.command", &line),
+            (None, Some(text), None) => faults("Dockerfile", &text),
+            (None, None, Some(text)) => faults("compose.yaml", &text),
+            other => panic!("{other:?}"),
+        };
+        let found: Vec<&str> = found.iter().map(|fault| fault.code.name()).collect();
+        assert_eq!(json!(found), row["codes"], "{row}");
+        // Where nothing is found the row says why.
+        assert!(!found.is_empty() || row["note"].is_string(), "{row}");
+    }
+}
+
 #[test]
 fn good_files_give_no_finding() {
     let good = corpus("good");
