@@ -9,7 +9,8 @@ use crate::request::{GpusFlag, Selection, Source};
 use crate::spelling::{self, host_gpus};
 use crate::whatif::WhatIf;
 
-use super::values::{CUDA, ORDER, joined, said};
+use super::Fault;
+use super::values::{Assignment, CUDA, NVIDIA, ORDER, joined, said};
 
 /// How many GPUs the made-up host may have.
 const MOST: u32 = 64;
@@ -237,4 +238,31 @@ fn order_matters(asked: &Asked<'_>, numbers: &[u32]) -> Answer {
     let fix = format!("{}, or {} and no {CUDA}", asked.dialect.set(ORDER, "PCI_BUS_ID"), asked.dialect.select(numbers));
     let said = said(format!("{ORDER} decides what {named} is, and is not set"), text, fix);
     Answer { code: Code::DeviceOrderUnset, severity: Severity::Info, said, cure: Cure::Order }
+}
+
+/// Two selections, of which one counts.
+pub(super) fn selected_twice(assignment: &Assignment, other: &str) -> Fault {
+    let value = quoted(assignment.value.as_deref().unwrap_or_default());
+    let text = format!("{NVIDIA}={value} is outranked by {other}, which say something else.");
+    let said = said("GPUs are selected twice, and not the same", text, format!("delete {NVIDIA}"));
+    assignment.fault(Code::SelectedTwice, Severity::Warning, said)
+}
+
+/// What privileged makes of a selection.
+pub(super) fn voids(selection: &Selection, fix: &str) -> [String; 3] {
+    let chosen = match selection {
+        Selection::Count(count) => format!("a count of {count}"),
+        Selection::Names(names) => format!("device {}", names.join(",")),
+        _ => "the selection".to_owned(),
+    };
+    let text = format!(
+        "A privileged container can open every GPU of the host, whatever was selected; only the numbers follow {}.",
+        quoted(&chosen).trim_matches('"')
+    );
+    said("privileged voids the selection", text, fix)
+}
+
+/// Whether a mount of this source may bring GPUs along.
+pub(super) fn may_hold_gpus(source: &str) -> bool {
+    source.contains("/dev") || source.contains("nvidia") || source.starts_with("/:") || source == "/"
 }

@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
+use super::Fault;
 use super::values::{CUDA, NVIDIA};
+use crate::finding::{Code, Severity};
 
 /// One such place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +15,27 @@ pub(super) struct Assigned {
     pub(super) span: Range<usize>,
     /// `export` stands before it.
     pub(super) exported: bool,
+}
+
+impl Assigned {
+    /// The finding about a command that sets the variable when the container starts.
+    pub(super) fn fault(&self, statement: usize) -> Fault {
+        let name = self.name;
+        let text =
+            "It replaces what -e and an env file say, so that nobody who starts it can choose, and cudaview, which \
+                    renumbers what the container is given, does not reach it."
+                .to_owned();
+        let fix = format!("delete it, or let {name} of the container win: {name}=${{{name}-0}} in a shell");
+        Fault {
+            code: Code::SetInCommand,
+            severity: Severity::Warning,
+            span: self.span.clone(),
+            statement,
+            title: format!("the command sets {name} itself"),
+            text,
+            fix,
+        }
+    }
 }
 
 /// Every place in a part of a text where a command sets one of the variables to something of its own.

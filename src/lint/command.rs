@@ -9,9 +9,8 @@ use std::ops::Range;
 use self::fixed::{Edit, apply};
 use self::layout::Layout;
 use super::Fault;
-use super::agree::{Asked, Cure, Dialect, compare};
+use super::agree::{Asked, Cure, Dialect, compare, may_hold_gpus, selected_twice, voids};
 use super::assigned::assigned;
-use super::compose::{selected_twice, voids};
 use super::values::{Assignment, CUDA, NVIDIA, ORDER, check, meant, said};
 use crate::cuda::{Meaning, Value};
 use crate::finding::{Code, Severity, quoted};
@@ -222,9 +221,11 @@ impl Words<'_> {
 
     /// Whether nothing in the command can give the container a GPU.
     fn grants_nothing(&self) -> bool {
-        let other = ["gpus", "device", "runtime", "env-file", "privileged", "device-cgroup-rule", "volume", "mount"];
+        let other = ["gpus", "device", "runtime", "env-file", "privileged", "device-cgroup-rule"];
+        let mut mounts = self.run.values("volume").chain(self.run.values("mount"));
         self.last(NVIDIA).is_none()
             && other.iter().all(|name| self.run.named(name).next().is_none())
+            && !mounts.any(may_hold_gpus)
             && self.run.unknown.is_empty()
     }
 
@@ -257,7 +258,7 @@ impl Words<'_> {
         for place in self.run.arguments.clone() {
             let part = self.layout.part(place, 0);
             for assigned in assigned(&self.layout.text, part) {
-                let fault = super::dockerfile::in_command(&assigned, 0);
+                let fault = assigned.fault(0);
                 found.push(Cured { fault, edits: None });
             }
         }

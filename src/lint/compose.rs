@@ -6,13 +6,13 @@ use std::rc::Rc;
 
 use self::devices::{Requested, requested};
 use super::Fault;
-use super::agree::{Asked, Dialect, compare};
+use super::agree::{Asked, Dialect, compare, may_hold_gpus, selected_twice, voids};
 use super::assigned::assigned;
 use super::interpolate::resolve;
 use super::values::{Assignment, CUDA, NVIDIA, ORDER, check, said};
 use super::yaml::{Content, InvalidYaml, Node, parse};
 use crate::cuda::{Meaning, Value};
-use crate::finding::{Code, Severity, quoted};
+use crate::finding::{Code, Severity};
 use crate::request::{Selection, parse_visible_devices};
 
 /// The faults of a Compose file.
@@ -53,7 +53,7 @@ fn of_service(text: &str, node: &Node) -> Vec<Fault> {
     for name in ["command", "entrypoint"] {
         let Some((key, value)) = node.member(name) else { continue };
         let found = assigned(text, value.span.clone());
-        out.extend(found.iter().map(|assigned| super::dockerfile::in_command(assigned, key.span.start)));
+        out.extend(found.iter().map(|assigned| assigned.fault(key.span.start)));
     }
     out
 }
@@ -165,10 +165,16 @@ impl Service<'_> {
 
     /// Whether nothing here can give it a GPU.
     fn grants_nothing(&self) -> bool {
-        let elsewhere = ["runtime", "devices", "extends", "env_file", "privileged", "device_cgroup_rules", "volumes"];
+        let elsewhere = ["runtime", "devices", "extends", "env_file", "privileged", "device_cgroup_rules"];
+        let volumes = self.node.get("volumes").map(|volumes| volumes.items()).unwrap_or_default();
+        let source = |volume: &Node| {
+            let long = volume.get("source").and_then(|source| source.text());
+            long.or(volume.text()).is_some_and(may_hold_gpus)
+        };
         self.requested == Requested::Nothing
             && self.last(NVIDIA).is_none()
             && elsewhere.iter().all(|name| self.node.get(name).is_none())
+            && !volumes.iter().any(|volume| source(volume))
     }
 
     /// A selection beside `NVIDIA_VISIBLE_DEVICES`.
@@ -196,26 +202,4 @@ impl Service<'_> {
         let code = Code::CannotNarrow;
         Some(Fault { code, severity: Severity::Warning, span, statement: key.span.start, title, text, fix })
     }
-}
-
-/// Two selections, of which one counts.
-pub(super) fn selected_twice(assignment: &Assignment, other: &str) -> Fault {
-    let value = quoted(assignment.value.as_deref().unwrap_or_default());
-    let text = format!("{NVIDIA}={value} is outranked by {other}, which say something else.");
-    let said = said("GPUs are selected twice, and not the same", text, format!("delete {NVIDIA}"));
-    assignment.fault(Code::SelectedTwice, Severity::Warning, said)
-}
-
-/// What privileged makes of a selection.
-pub(super) fn voids(selection: &Selection, fix: &str) -> [String; 3] {
-    let chosen = match selection {
-        Selection::Count(count) => format!("a count of {count}"),
-        Selection::Names(names) => format!("device {}", names.join(",")),
-        _ => "the selection".to_owned(),
-    };
-    let text = format!(
-        "A privileged container can open every GPU of the host, whatever was selected; only the numbers follow {}.",
-        quoted(&chosen).trim_matches('"')
-    );
-    said("privileged voids the selection", text, fix)
 }

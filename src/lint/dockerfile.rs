@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use self::instructions::{Instruction, read};
 use super::Fault;
-use super::assigned::{Assigned, assigned};
+use super::assigned::assigned;
 use super::interpolate::resolve;
 use super::values::{Assignment, CUDA, NVIDIA, check, holds_uuid, said};
 use crate::cuda::{Meaning, Value};
@@ -38,11 +38,11 @@ pub fn dockerfile(text: &str) -> Vec<Fault> {
             "RUN" => out.extend(in_run(text, &masked, instruction)),
             "CMD" | "ENTRYPOINT" => {
                 let found = assigned(&masked, instruction.arguments.clone());
-                out.extend(found.iter().map(|assigned| in_command(assigned, instruction.start)));
+                out.extend(found.iter().map(|assigned| assigned.fault(instruction.start)));
             }
             "COPY" | "ADD" => {
                 let found = assigned(text, instruction.body.clone());
-                out.extend(found.iter().map(|assigned| in_command(assigned, instruction.start)));
+                out.extend(found.iter().map(|assigned| assigned.fault(instruction.start)));
             }
             _ => {}
         }
@@ -199,24 +199,6 @@ fn default_is_all(assignment: &Assignment) -> Fault {
         "Who builds it without the argument gets an image that asks for all GPUs, with NVIDIA's runtime unasked.";
     let said = said("the default is every GPU", text, "delete it; GPUs are asked for with --gpus");
     assignment.fault(Code::DefaultFailsOpen, Severity::Warning, said)
-}
-
-/// A value that the image's own command sets.
-pub(super) fn in_command(assigned: &Assigned, statement: usize) -> Fault {
-    let name = assigned.name;
-    let text = "It replaces what -e and an env file say, so that nobody who starts it can choose, and cudaview, which \
-                renumbers what the container is given, does not reach it."
-        .to_owned();
-    let fix = format!("delete it, or let {name} of the container win: {name}=${{{name}-0}} in a shell");
-    Fault {
-        code: Code::SetInCommand,
-        severity: Severity::Warning,
-        span: assigned.span.clone(),
-        statement,
-        title: format!("the command sets {name} itself"),
-        text,
-        fix,
-    }
 }
 
 /// Files that only some shells read.
