@@ -42,6 +42,7 @@ pub mod spec;
 pub mod spelling;
 #[allow(clippy::disallowed_methods, reason = "the hands touch the system")]
 pub mod sys;
+pub mod toolkit;
 pub mod typed;
 pub mod unambiguous;
 pub mod whatif;

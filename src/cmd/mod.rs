@@ -14,6 +14,7 @@ mod inventory;
 mod job;
 mod lint;
 mod log;
+mod manual;
 mod output;
 pub mod precreate;
 mod predict;

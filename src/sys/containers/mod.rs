@@ -1,4 +1,4 @@
-//! A container of any engine, found by its id or name: for `explain` alone.
+//! A container of any engine, found by its id or name: for `explain` and `ps` alone.
 //!
 //! What is here asks engines, over their sockets and through their clients, and only reads. The wrapper and the hooks
 //! never come here: an engine holds the lock of the container that it is creating (`tests/it/invariants.rs`).

@@ -356,7 +356,9 @@ fn ps_docker() {
     host.docker.up("plain", &devices.iter().map(String::as_str).collect::<Vec<_>>(), IMAGE);
     for asker in [Asker::Root, Asker::Member] {
         let mut gpus = held(host.command(asker));
-        gpus.iter_mut().for_each(|holders| holders.sort());
+        for holders in &mut gpus {
+            holders.sort();
+        }
         let expected =
             [vec![], vec![by("hidden", None), by("trainer", 1)], vec![by("plain", 0)], vec![by("trainer", 0)]];
         assert_eq!(gpus, expected, "{asker:?}");
