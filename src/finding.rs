@@ -28,7 +28,7 @@ impl Severity {
 macro_rules! codes {
     ($($variant:ident $name:literal $meaning:literal,)*) => {
         /// What was found. Each code has a page (`cudaview explain CODE`) and is stable.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
         #[serde(rename_all = "kebab-case")]
         pub enum Code {
             $(#[doc = $meaning] $variant,)*

@@ -83,20 +83,51 @@ pub fn file(kind: Kind, text: &str) -> Result<Vec<Fault>, InvalidYaml> {
     };
     unsilenced(text, &mut faults);
     faults.sort_by_key(|fault| (fault.span.start, fault.span.end, fault.code));
-    // Services share parts by anchors.
-    faults.dedup();
     Ok(faults)
 }
 
 /// Takes out what comments of the text silence.
 fn unsilenced(text: &str, faults: &mut Vec<Fault>) {
-    let silences = silences(text);
-    faults.retain(|fault| !silences.iter().any(|silence| silence.covers(text, fault)));
+    let (silences, lines) = (silences(text), Lines::of(text));
+    faults.retain(|fault| {
+        let at = [lines.line(fault.span.start), lines.line(fault.statement)];
+        !silences.iter().any(|silence| silence.covers(at, fault.code))
+    });
 }
 
-/// The line and the column of a place, both from 1; columns are characters.
-pub fn place(text: &str, at: usize) -> (usize, usize) {
-    let before = text.get(..at).unwrap_or(text);
-    let start = before.rfind('\n').map_or(0, |newline| newline + 1);
-    (before.matches('\n').count() + 1, before[start..].chars().count() + 1)
+/// Where the lines of a text begin.
+pub struct Lines<'a> {
+    text: &'a str,
+    starts: Vec<usize>,
+}
+
+impl<'a> Lines<'a> {
+    /// Of this text.
+    pub fn of(text: &'a str) -> Self {
+        let starts = text.match_indices('\n').map(|(at, _)| at + 1);
+        Self { text, starts: std::iter::once(0).chain(starts).collect() }
+    }
+
+    /// The line of a place, from 1.
+    pub fn line(&self, at: usize) -> usize {
+        self.starts.partition_point(|start| *start <= at)
+    }
+
+    /// The line and the column of a place, both from 1; columns are characters.
+    pub fn place(&self, at: usize) -> (usize, usize) {
+        let line = self.line(at);
+        let start = self.starts[line - 1];
+        (line, self.text.get(start..at).map_or(0, |before| before.chars().count()) + 1)
+    }
+
+    /// A line, without its end.
+    pub fn get(&self, line: usize) -> &'a str {
+        let start = self.starts.get(line.saturating_sub(1)).copied().unwrap_or(self.text.len());
+        self.text[start..].lines().next().unwrap_or_default()
+    }
+
+    /// Where the line of a place begins.
+    pub fn start(&self, at: usize) -> usize {
+        self.starts[self.line(at) - 1]
+    }
 }

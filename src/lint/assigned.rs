@@ -68,8 +68,7 @@ pub(super) fn assigned(text: &str, part: Range<usize>) -> Vec<Assigned> {
 fn length(rest: &str) -> usize {
     for quote in ["\\\"", "\"", "'"] {
         if let Some(inner) = rest.strip_prefix(quote)
-            && let Some(end) = inner.find(quote)
-            && !inner[..end].contains('\n')
+            && let Some(end) = inner.split('\n').next().and_then(|line| line.find(quote))
         {
             return quote.len() + end + quote.len();
         }

@@ -2,6 +2,7 @@
 
 mod devices;
 
+use std::collections::HashSet;
 use std::rc::Rc;
 
 use self::devices::{Requested, requested};
@@ -15,6 +16,12 @@ use crate::cuda::{Meaning, Value};
 use crate::finding::{Code, Severity};
 use crate::request::{Selection, parse_visible_devices};
 
+/// How many services are looked at: a file that grows by its anchors must not take for ever.
+const MOST_SERVICES: usize = 512;
+
+/// How many variables of each.
+const MOST_ENTRIES: usize = 1024;
+
 /// The faults of a Compose file.
 ///
 /// # Errors
@@ -22,7 +29,14 @@ use crate::request::{Selection, parse_visible_devices};
 pub fn compose(text: &str) -> Result<Vec<Fault>, InvalidYaml> {
     let Some(root) = parse(text)? else { return Ok(Vec::new()) };
     let services = root.get("services").map(|services| services.members()).unwrap_or_default();
-    Ok(services.iter().flat_map(|(_, service)| of_service(text, service)).collect())
+    let mut out = Vec::new();
+    // Services share parts by anchors; what is wrong with a part is said once.
+    let mut seen = HashSet::new();
+    for (_, service) in services.iter().take(MOST_SERVICES) {
+        let found = of_service(text, service).into_iter();
+        out.extend(found.filter(|fault| seen.insert((fault.span.start, fault.span.end, fault.code))));
+    }
+    Ok(out)
 }
 
 /// What a service comes to for the rules.
@@ -78,7 +92,7 @@ fn environment(service: &Node, out: &mut Vec<Fault>) -> Vec<Assignment> {
 fn gather(environment: &Node, out: &mut Vec<(Assignment, Option<String>)>, depth: usize) {
     match &environment.content {
         Content::Map(members) => {
-            for (key, value) in members {
+            for (key, value) in members.iter().take(MOST_ENTRIES) {
                 let Some(name) = key.text() else { continue };
                 if name == "<<" && depth < 3 {
                     merged(value, out, depth + 1);
@@ -89,7 +103,7 @@ fn gather(environment: &Node, out: &mut Vec<(Assignment, Option<String>)>, depth
             }
         }
         Content::List(items) => {
-            for item in items {
+            for item in items.iter().take(MOST_ENTRIES) {
                 let Some(text) = item.text() else { continue };
                 let (name, value) = match text.split_once('=') {
                     Some((name, value)) => (name, Some(value.to_owned())),

@@ -2,7 +2,7 @@
 
 mod instructions;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use self::instructions::{Instruction, read};
 use super::Fault;
@@ -88,26 +88,22 @@ impl Arguments {
 }
 
 /// The numbers of the stages that the last one is built on, itself included; the first is 1.
-fn stages_of_the_image(masked: &str, instructions: &[Instruction]) -> Vec<usize> {
-    let froms = instructions.iter().filter(|instruction| instruction.keyword == "FROM");
-    let stages: Vec<(String, Option<String>)> = froms
-        .map(|instruction| {
-            let words = shell::words(&masked[instruction.arguments.clone()]);
-            let mut words =
-                words.iter().map(|word| word.text.to_ascii_lowercase()).filter(|word| !word.starts_with("--"));
-            let image = words.next().unwrap_or_default();
-            let name = words.next().filter(|word| word == "as").and_then(|_| words.next());
-            (image, name)
-        })
-        .collect();
-    let mut out = Vec::new();
-    let mut at = stages.len();
-    while at > 0 {
-        out.push(at);
-        let base = &stages[at - 1].0;
-        at = stages[..at - 1].iter().rposition(|(_, name)| name.as_ref() == Some(base)).map_or(0, |found| found + 1);
+fn stages_of_the_image(masked: &str, instructions: &[Instruction]) -> BTreeSet<usize> {
+    let mut named: BTreeMap<String, usize> = BTreeMap::new();
+    // For each stage the one that it is built on; 0 is an image from elsewhere.
+    let mut bases = vec![0];
+    for instruction in instructions.iter().filter(|instruction| instruction.keyword == "FROM") {
+        let words = shell::words(&masked[instruction.arguments.clone()]);
+        let words = words.iter().map(|word| word.text.to_ascii_lowercase());
+        let mut words = words.filter(|word| !word.starts_with("--"));
+        let image = words.next().unwrap_or_default();
+        bases.push(named.get(&image).copied().unwrap_or_default());
+        if words.next().is_some_and(|word| word == "as") {
+            named.extend(words.next().map(|name| (name, bases.len() - 1)));
+        }
     }
-    out
+    let last = std::iter::successors(Some(bases.len() - 1), |stage| bases.get(*stage).copied());
+    last.take_while(|stage| *stage > 0).collect()
 }
 
 /// The entries of an `ENV`, with their values as written.

@@ -1,6 +1,6 @@
 //! Comments that silence: `# cudaview: ignore=CODE`.
 
-use super::Fault;
+use crate::finding::Code;
 
 /// The words of such a comment.
 const MARK: &str = "cudaview: ignore";
@@ -27,15 +27,14 @@ enum Scope {
 }
 
 impl Silence {
-    /// Whether it is for this fault.
-    pub fn covers(&self, text: &str, fault: &Fault) -> bool {
-        let lines = [super::place(text, fault.span.start).0, super::place(text, fault.statement).0];
+    /// Whether it is for a finding with this code in these lines.
+    pub fn covers(&self, lines: [usize; 2], code: Code) -> bool {
         let here = match self.scope {
             Scope::File => true,
             Scope::Line => lines.contains(&self.line),
             Scope::Below(line) => lines.contains(&line),
         };
-        here && self.code.eq_ignore_ascii_case(fault.code.name())
+        here && self.code.eq_ignore_ascii_case(code.name())
     }
 }
 

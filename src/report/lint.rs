@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::Style;
 use super::style::Tone;
 use crate::finding::{Severity, printable};
-use crate::lint::{Checked, Fault, place};
+use crate::lint::{Checked, Fault, Lines};
 
 /// A file that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,18 +29,22 @@ pub fn lint_files(files: &[Looked], style: Style) -> String {
 }
 
 fn shown_files(files: &[Looked], style: Style) -> Vec<String> {
-    let shown = files.iter().flat_map(|file| {
-        file.faults.iter().map(move |fault| {
-            let (line, column) = place(&file.text, fault.span.start);
-            shown(&format!("{}:{line}:{column}", printable(&file.name)), Some(line), &file.text, fault, style)
-        })
-    });
-    shown.collect()
+    let mut out = Vec::new();
+    for file in files {
+        let lines = Lines::of(&file.text);
+        for fault in &file.faults {
+            let (line, column) = lines.place(fault.span.start);
+            let location = format!("{}:{line}:{column}", printable(&file.name));
+            out.push(shown(&location, Some(line), &lines, fault, style));
+        }
+    }
+    out
 }
 
 /// The faults of a command and of its env files, and the command with the fixes.
 pub fn lint_command(checked: &Checked, env_files: &[Looked], style: Style) -> String {
-    let faults = checked.faults.iter().map(|fault| shown(COMMAND, None, &checked.text, fault, style));
+    let lines = Lines::of(&checked.text);
+    let faults = checked.faults.iter().map(|fault| shown(COMMAND, None, &lines, fault, style));
     let mut out = faults.chain(shown_files(env_files, style)).collect::<Vec<_>>().join("\n");
     if let Some(fixed) = &checked.fixed {
         let fixes = if checked.faults.len() == 1 { "With the fix" } else { "With the fixes" };
@@ -78,7 +82,7 @@ fn counts(faults: &[&Fault]) -> String {
 }
 
 /// One fault: its title, its line with carets, what comes of it, what to type instead.
-fn shown(location: &str, line: Option<usize>, text: &str, fault: &Fault, style: Style) -> String {
+fn shown(location: &str, line: Option<usize>, lines: &Lines<'_>, fault: &Fault, style: Style) -> String {
     let (tag, tone) = match fault.severity {
         Severity::Error => ("error", Tone::Red),
         Severity::Warning => ("warning", Tone::Yellow),
@@ -86,18 +90,18 @@ fn shown(location: &str, line: Option<usize>, text: &str, fault: &Fault, style: 
     };
     let title = printable(&format!("{} [{}]", fault.title, fault.code.name()));
     let head = format!("{location}: {tag}: {title}");
-    let mut lines = style.wrap(0, &head);
-    let rest = lines.split_off(1.min(lines.len())).join(" ");
+    let mut title = style.wrap(0, &head);
+    let rest = title.split_off(1.min(title.len())).join(" ");
     if !rest.is_empty() {
-        lines.extend(style.wrap(2, &rest).into_iter().map(|line| format!("  {line}")));
+        title.extend(style.wrap(2, &rest).into_iter().map(|line| format!("  {line}")));
     }
-    let mut out = lines.join("\n") + "\n";
+    let mut out = title.join("\n") + "\n";
     if style.colour {
         out = out.replacen(&format!(": {tag}:"), &format!(": {}:", style.paint(tone, tag)), 1);
     }
     let gutter = line.map(|line| line.to_string()).unwrap_or_default();
     let width = gutter.len().max(1);
-    let (source, carets) = excerpt(text, &fault.span, style.width.saturating_sub(width + 4).max(20));
+    let (source, carets) = excerpt(lines, &fault.span, style.width.saturating_sub(width + 4).max(20));
     out.push_str(&format!("{gutter:width$} | {source}\n"));
     let (blank, marks) = carets.split_at(carets.len() - carets.trim_start().len());
     out.push_str(&format!("{:width$} | {blank}{}\n", "", style.paint(tone, marks)));
@@ -111,12 +115,14 @@ fn shown(location: &str, line: Option<usize>, text: &str, fault: &Fault, style: 
 }
 
 /// The line of a place as it fits, and the carets under it.
-fn excerpt(text: &str, span: &Range<usize>, room: usize) -> (String, String) {
-    let start = text.get(..span.start).and_then(|before| before.rfind('\n')).map_or(0, |newline| newline + 1);
-    let line = text.get(start..).and_then(|rest| rest.lines().next()).unwrap_or_default();
+fn excerpt(lines: &Lines<'_>, span: &Range<usize>, room: usize) -> (String, String) {
+    let start = lines.start(span.start);
+    let line = lines.get(lines.line(span.start));
     // One column a character; what a terminal would act on is not shown.
     let shown: Vec<char> = line.trim_end().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    let column = |at: usize| text.get(start..at.max(start)).map_or(0, |part| part.chars().count()).min(shown.len());
+    // A place that ends in a later line is shown to the end of this one.
+    let column = |at: usize| line.get(..at.saturating_sub(start)).map_or(shown.len(), |part| part.chars().count());
+    let column = |at: usize| column(at).min(shown.len());
     let (from, to) = (column(span.start), column(span.end).max(column(span.start) + 1));
     if shown.len() <= room {
         return (shown.iter().collect(), carets(from, to));
@@ -170,9 +176,9 @@ struct Json<'a> {
     fixed: Option<&'a str>,
 }
 
-fn json_fault<'a>(file: Option<&'a str>, text: &str, fault: &'a Fault) -> JsonFault<'a> {
-    let (line, column) = place(text, fault.span.start);
-    let (end_line, end_column) = place(text, fault.span.end);
+fn json_fault<'a>(file: Option<&'a str>, lines: &Lines<'_>, fault: &'a Fault) -> JsonFault<'a> {
+    let (line, column) = lines.place(fault.span.start);
+    let (end_line, end_column) = lines.place(fault.span.end);
     JsonFault {
         file,
         line,
@@ -194,7 +200,8 @@ pub fn lint_files_json(files: &[Looked]) -> impl Serialize {
 
 /// The faults of a command and of its env files, as JSON.
 pub fn lint_command_json<'a>(checked: &'a Checked, env_files: &'a [Looked]) -> impl Serialize {
-    let mut findings: Vec<_> = checked.faults.iter().map(|fault| json_fault(None, &checked.text, fault)).collect();
+    let lines = Lines::of(&checked.text);
+    let mut findings: Vec<_> = checked.faults.iter().map(|fault| json_fault(None, &lines, fault)).collect();
     findings.extend(json_faults(env_files));
     Json { schema_version: 1, command: Some(&checked.text), findings, fixed: checked.fixed.as_deref() }
 }
@@ -202,7 +209,8 @@ pub fn lint_command_json<'a>(checked: &'a Checked, env_files: &'a [Looked]) -> i
 fn json_faults(files: &[Looked]) -> Vec<JsonFault<'_>> {
     let mut out = Vec::new();
     for file in files {
-        out.extend(file.faults.iter().map(|fault| json_fault(Some(&file.name), &file.text, fault)));
+        let lines = Lines::of(&file.text);
+        out.extend(file.faults.iter().map(|fault| json_fault(Some(&file.name), &lines, fault)));
     }
     out
 }

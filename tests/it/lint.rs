@@ -11,6 +11,7 @@ use std::process::{Output, Stdio};
 
 use cudaview::finding::Code;
 use cudaview::lint::{Fault, Kind, command, file};
+use cudaview::report::{Style, lint_command};
 use cudaview::typed::{Typed, TypedRun, parse};
 use serde_json::{Value, json};
 
@@ -175,6 +176,21 @@ fn a_place_far_to_the_right_is_shown() {
         "--",
         &format!("docker run {mounts} --gpus 0,2 image python train.py --epochs 300")
     ]));
+}
+
+/// The same on a wide terminal, and in colour; nothing is told by colour alone.
+#[test]
+fn wide_and_in_colour() {
+    let line = "docker run --rm --gpus device=0,2 -e CUDA_VISIBLE_DEVICES=0,2 pytorch-cuda:v2.6 python train.py";
+    let checked = command(&typed(line), &|_| false);
+    insta::assert_snapshot!(lint_command(&checked, &[], Style { width: 120, colour: false }));
+    let coloured = lint_command(&checked, &[], Style { width: 80, colour: true });
+    insta::assert_snapshot!(coloured.replace('\u{1b}', "ESC"));
+    let mut plain = coloured;
+    for code in ["31", "32", "33", "36", "1", "2", "0"] {
+        plain = plain.replace(&format!("\u{1b}[{code}m"), "");
+    }
+    assert_eq!(plain, lint_command(&checked, &[], Style { width: 80, colour: false }));
 }
 
 #[test]

@@ -103,11 +103,11 @@ proptest! {
 
     #[test]
     fn commands_are_read_without_a_panic_and_places_lie_in_them(
-        words in proptest::collection::vec(piece(), 0..12),
+        words in proptest::collection::vec(proptest::collection::vec(piece(), 1..4), 0..12),
         width in 20_usize..130,
     ) {
         let words: Vec<String> =
-            ["docker".to_owned(), "run".to_owned()].into_iter().chain(words.iter().map(|word| word.trim().to_owned())).collect();
+            ["docker".to_owned(), "run".to_owned()].into_iter().chain(words.iter().map(|word| word.concat().trim().to_owned())).collect();
         if let Ok(Typed::Run(run)) = parse(&words) {
             let checked = command(&run, &|_| false);
             check(&checked.text, &checked.faults)?;
@@ -119,4 +119,37 @@ proptest! {
             prop_assert!(checked.fixed.is_none() || !codes.is_empty());
         }
     }
+}
+
+/// Large texts, made to grow: what takes time by the square of their size would not end here.
+#[test]
+fn a_hostile_text_does_not_take_for_ever() {
+    let many = |unit: &str| unit.repeat((1 << 17) / unit.len());
+    let entries = "      - CUDA_VISIBLE_DEVICES=all\n".repeat(2_000);
+    let services = |of: &str| (0..2_000).map(|n| format!("  s{n}: {of}\n")).collect::<Vec<_>>().concat();
+    let (aliases, merges) = (services("*x"), services("{<<: *x}"));
+    let compose_files = [
+        format!("services:\n  a: &x\n    environment:\n{entries}{aliases}"),
+        format!("services:\n  a: &x\n    environment:\n{entries}{merges}"),
+        many("- "),
+        many("["),
+        many("a: &x\n"),
+    ];
+    let start = std::time::Instant::now();
+    for text in compose_files {
+        drop(file(Kind::Compose, &text));
+    }
+    for unit in [
+        "FROM a AS b\n",
+        "ENV CUDA_VISIBLE_DEVICES=0\n# cudaview: ignore=env-nvidia-visible\n",
+        "RUN export CUDA_VISIBLE_DEVICES='",
+        "ENV A=${A-",
+        "RUN <<E <<E\n",
+        "\\\n",
+    ] {
+        let text = many(unit);
+        let faults = file(Kind::Dockerfile, &text).expect("a Dockerfile is always one");
+        lint_files(&[Looked { name: "Dockerfile".to_owned(), text, faults }], style(80));
+    }
+    assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
 }
