@@ -386,7 +386,7 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
         Some(Command::Explain(arguments)) => explain::run(&arguments),
         Some(Command::Inventory(arguments)) => inventory::run(&arguments),
         Some(Command::Predict(arguments)) => predict::run(&arguments),
-        Some(Command::Completion { shell }) => manual::completion(shell, &mut Cli::command()),
+        Some(Command::Completion { shell }) => manual::completion(shell, &Cli::command()),
         Some(Command::Manual { folder }) => manual::pages(&folder, Cli::command()),
         Some(Command::Ps(arguments)) => ps::run(&arguments),
         Some(Command::Log(arguments)) => log::run(&arguments),

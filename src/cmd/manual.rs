@@ -9,9 +9,12 @@ use super::output::{Failure, print};
 use crate::exit::Exit;
 
 /// Prints what makes a shell complete our commands.
-pub(super) fn completion(shell: Shell, command: &mut clap::Command) -> Result<(), Failure> {
+pub(super) fn completion(shell: Shell, command: &clap::Command) -> Result<(), Failure> {
+    // clap completes hidden commands too.
+    let shown = command.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+    let mut visible = clap::Command::new("cudaview").version(env!("CARGO_PKG_VERSION")).subcommands(shown);
     let mut out = Vec::new();
-    clap_complete::generate(shell, command, "cudaview", &mut out);
+    clap_complete::generate(shell, &mut visible, "cudaview", &mut out);
     print(&String::from_utf8_lossy(&out))
 }
 

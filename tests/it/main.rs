@@ -29,6 +29,7 @@ mod invariants;
 mod job;
 mod lint;
 mod log;
+mod manual;
 mod mig;
 mod nvml;
 mod pages;
