@@ -29,6 +29,7 @@ pub mod image;
 pub mod inspected;
 pub mod inventory;
 pub mod job;
+pub mod lint;
 pub mod node;
 pub mod plan;
 pub mod provenance;

@@ -10,6 +10,7 @@ mod human;
 mod image;
 mod inventory;
 mod json;
+mod lint;
 mod log;
 mod page;
 mod predict;
@@ -26,6 +27,9 @@ pub use human::explain;
 pub use image::{FoundIn, ImageSource};
 pub use inventory::inventory_table;
 pub use json::{explain_json, predict_json};
+pub use lint::{
+    Looked, lint_command, lint_command_footer, lint_command_json, lint_files, lint_files_json, lint_footer,
+};
 pub use log::{Columns, Logged, log_head, log_line};
 pub use page::page;
 pub use predict::predict_text;

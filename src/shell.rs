@@ -17,6 +17,15 @@ pub struct Word {
 ///
 /// A backslash before a line break joins the lines, as in a script and in a Dockerfile.
 pub fn split(text: &str) -> Vec<Word> {
+    scan(text, true)
+}
+
+/// As [`split`], where only white space ends a word: the arguments of a Dockerfile's `ENV`.
+pub fn words(text: &str) -> Vec<Word> {
+    scan(text, false)
+}
+
+fn scan(text: &str, with_separators: bool) -> Vec<Word> {
     let mut words: Vec<Word> = Vec::new();
     let mut current: Option<Word> = None;
     let mut chars = text.char_indices().peekable();
@@ -28,7 +37,7 @@ pub fn split(text: &str) -> Vec<Word> {
                 Some((at_next, next)) => push(&mut current, at, at_next + next.len_utf8(), next),
             },
             '\'' | '"' => quoted(&mut chars, &mut current, at, c),
-            '\n' | ';' | '&' | '|' | '(' | ')' => {
+            '\n' | ';' | '&' | '|' | '(' | ')' if with_separators => {
                 words.extend(current.take());
                 words.push(Word { text: c.to_string(), start: at, end, is_separator: true });
             }

@@ -8,7 +8,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use super::output::{Failure, print, report};
-use super::{demo, explain, install, inventory, job, log, manual, predict, ps};
+use super::{demo, explain, install, inventory, job, lint, log, manual, predict, ps};
 use crate::exit::Exit;
 use crate::spelling;
 
@@ -22,6 +22,7 @@ or ask about a container, an image or a Compose file:
   cudaview explain --container NAME
 
   explain    what the program will see, who decided it, what to type instead
+  lint       faults in Dockerfiles, Compose files and docker run commands
   ps         who holds which GPU
   log        what was changed or refused, newest last
   flags      the GPUs of this shell, as flags for docker run
@@ -47,6 +48,9 @@ enum Command {
     /// What the program will see, who decided it, what to type instead
     #[command(after_help = EXPLAIN_AFTER, override_usage = EXPLAIN_USAGE)]
     Explain(Box<ExplainArgs>),
+    /// Faults in Dockerfiles, Compose files and docker run commands
+    #[command(after_help = LINT_AFTER, override_usage = LINT_USAGE)]
+    Lint(LintArgs),
     /// The GPUs of this host, and their names and numbers
     #[command(after_help = INVENTORY_AFTER)]
     Inventory(InventoryArgs),
@@ -146,6 +150,29 @@ what was really done. A container that is gone is looked up in the audit trail.
 
 CODE is the name of a finding, as a report shows it; its page is printed.
 It ends with 0 whatever it explains; the verdict stands in the first line.";
+
+/// What `lint` takes, for whoever left the dashes out.
+pub(super) const LINT_TAKES: &str = "a whole command stands behind --: cudaview lint -- docker run ...";
+
+const LINT_USAGE: &str = "\
+cudaview lint [OPTIONS] FILE...
+       cudaview lint [OPTIONS] -- docker run ...";
+
+const LINT_AFTER: &str = "\
+Examples:
+  cudaview lint Dockerfile compose.yaml
+  cudaview lint -- docker run --gpus device=0,2 IMAGE
+  cudaview lint --format json Dockerfile
+
+It needs no root, no engine and no GPU. FILE may be - for standard input; what
+it is is told by its name, or by what is in it. A whole command of docker,
+podman or nerdctl stands behind --, as it would be typed.
+
+A comment silences a finding in the line below it, or in its own line in YAML:
+  # cudaview: ignore=CODE
+  # cudaview: ignore-file=CODE   (in the whole file)
+cudaview explain CODE prints what a finding means.
+It ends with 1 when something was found, with 0 when nothing was.";
 
 const INVENTORY_AFTER: &str = "\
 Sources, the first that answers: --inventory, the file that config.toml names,
@@ -261,6 +288,22 @@ pub(super) struct WhatIfArgs {
 }
 
 #[derive(Debug, Args)]
+pub(super) struct LintArgs {
+    /// Dockerfiles, Containerfiles and Compose files
+    #[arg(value_name = "FILE")]
+    pub(super) files: Vec<String>,
+    /// A whole command
+    #[arg(last = true, value_name = "COMMAND", hide = true)]
+    pub(super) command: Vec<String>,
+    /// A finding that nobody wants to hear of; may be repeated
+    #[arg(long, value_name = "CODE", value_delimiter = ',')]
+    pub(super) ignore: Vec<String>,
+    /// How to write the answer
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    pub(super) format: Format,
+}
+
+#[derive(Debug, Args)]
 pub(super) struct InventoryArgs {
     /// A file in place of this host
     #[arg(long, value_name = "FILE", conflicts_with = "refresh")]
@@ -349,17 +392,21 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.collect();
     let done = match Cli::try_parse_from(&arguments) {
         Ok(cli) => run(cli),
-        Err(error) => wrong_arguments(&error, arguments.get(1).is_some_and(|command| command == "explain")),
+        Err(error) => {
+            let command = arguments.get(1).and_then(|command| command.to_str()).unwrap_or_default();
+            wrong_arguments(&error, command).map(|()| Exit::Done)
+        }
     };
     let exit = match done {
-        Ok(()) => Exit::Done,
+        Ok(exit) => exit,
         Err(failure) => report(&failure),
     };
     ExitCode::from(exit.code())
 }
 
-fn run(cli: Cli) -> Result<(), Failure> {
-    match cli.command {
+fn run(cli: Cli) -> Result<Exit, Failure> {
+    let done = match cli.command {
+        Some(Command::Lint(arguments)) => return lint::run(&arguments),
         None => print(SCREEN),
         Some(Command::Explain(arguments)) => explain::run(&arguments),
         Some(Command::Inventory(arguments)) => inventory::run(&arguments),
@@ -372,11 +419,12 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Some(Command::Demo) => demo::run(),
         Some(Command::Install { target }) => install::install(&target),
         Some(Command::Uninstall { target }) => install::uninstall(&target),
-    }
+    };
+    done.map(|()| Exit::Done)
 }
 
 /// clap's answer in the house's form: one line, one hint.
-fn wrong_arguments(error: &clap::Error, of_explain: bool) -> Result<(), Failure> {
+fn wrong_arguments(error: &clap::Error, command: &str) -> Result<(), Failure> {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         return print(&error.to_string());
     }
@@ -392,8 +440,13 @@ fn wrong_arguments(error: &clap::Error, of_explain: bool) -> Result<(), Failure>
         Some(ContextValue::Strings(values)) if !values.is_empty() => Some(format!("one of: {}", values.join(", "))),
         _ => None,
     };
-    let takes = (of_explain && error.kind() == ErrorKind::UnknownArgument && !is_misspelt(error))
-        .then(|| EXPLAIN_TAKES.to_owned());
+    let takes = match command {
+        "explain" => Some(EXPLAIN_TAKES),
+        "lint" => Some(LINT_TAKES),
+        _ => None,
+    };
+    let is_unknown = error.kind() == ErrorKind::UnknownArgument && !is_misspelt(error);
+    let takes = takes.filter(|_| is_unknown).map(str::to_owned);
     let hint = takes.or(tip).or(possible).unwrap_or_else(|| "cudaview --help, or cudaview help COMMAND".to_owned());
     Err(Failure::new(Exit::Usage, anyhow::anyhow!(message), hint))
 }

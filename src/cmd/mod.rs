@@ -15,6 +15,7 @@ mod image;
 mod install;
 mod inventory;
 mod job;
+mod lint;
 mod log;
 mod manual;
 mod output;

@@ -91,6 +91,11 @@ pub(super) fn note(text: &str) {
     say("note", text);
 }
 
+/// Writes to stderr what only helps a person.
+pub(super) fn aside(text: &str) {
+    drop(io::stderr().write_all(text.as_bytes()));
+}
+
 /// Writes what to do about a note to stderr.
 pub(super) fn hint(text: &str) {
     say("hint", text);

@@ -1,7 +1,7 @@
 //! Which flags of `run` take a value: without that nobody can tell the image from a value.
 //!
 //! One table for all engines, since no name is a switch in one and takes a value in another.
-//! Sources: `docker run --help` of 20.10.24 and 28.5.2, `podman run --help` of 4.3.1 and 5.8.6, the manual of nerdctl 2.0,
+//! Sources: `docker run --help` of 20.10.24 and 28.5.2, `podman run --help` of 4.3.1 and 5.8.6, nerdctl's docs/command-reference.md (read, not run),
 //! and the older names that Docker and podman still take.
 
 /// Flags of `run` and `create` that take a value: name, and its letter where it has one.

@@ -70,7 +70,13 @@ fn pages_are_found_by_a_misspelt_name_too() {
           disabled-by-override, image-default-yields, image-request-ignored,
           nothing-granted, unknown-device, no-selection, request-unreadable,
           withheld, cannot-narrow, cdi-out-of-date, one-mig-device,
-          device-order-changed, device-order-mixed, unfixable-env
+          device-order-changed, device-order-mixed, unfixable-env,
+          env-cuda-visible, env-nvidia-visible, uuid-in-image, default-fails-open,
+          misspelt-variable, entry-names-nothing, nvidia-value-unreadable,
+          device-order-unknown, device-order-unset, selected-twice, set-in-command,
+          set-in-run, gpus-unquoted-list, gpus-bare-list, gpus-zero,
+          gpus-count-as-index, gpus-unreadable, flag-behind-image,
+          compose-count-and-ids, compose-gpus-unreadable, compose-no-count
     exit 2
     "#);
     insta::assert_snapshot!(error(&["explain", "withheld", "--format", "json"]), @r#"
