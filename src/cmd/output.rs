@@ -88,7 +88,8 @@ fn for_terminals(json: &str) -> String {
     for letter in json.chars() {
         match letter {
             '\u{7f}'..='\u{9f}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
-                out.push_str(&format!("\\u{:04x}", u32::from(letter)));
+                let escape = format!("\\u{:04x}", u32::from(letter));
+                out.push_str(&escape);
             }
             letter => out.push(letter),
         }
