@@ -55,10 +55,15 @@ impl CdiError {
         match self {
             Self::Untrusted(error) => error.hint(),
             Self::Folder { folder, .. } => format!("ls -ld {}", folder.display()),
-            _ => "write it anew: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml, or move it out of the folder"
-                .to_owned(),
+            Self::Invalid { file, .. } => correct(&file.display().to_string()),
+            Self::Host { file, .. } => correct(file),
+            Self::Contradiction(contradiction) => correct(&contradiction.file),
         }
     }
+}
+
+fn correct(file: &str) -> String {
+    format!("correct it, write it anew (sudo nvidia-ctk cdi generate --output={file}), or move it out of the folder")
 }
 
 /// What the specifications in these folders have for a container with these GPUs; `None` where there is none for GPUs.
