@@ -236,6 +236,17 @@ mod tests {
         assert!(error.contains("/a.json\": line 2 column 2: "), "{error}");
     }
 
+    /// Written anew in another folder it would still be read here.
+    #[test]
+    fn the_hint_names_the_file_that_is_wrong() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("nvidia.yaml");
+        fs::write(&file, SPEC.replace("type: c", "type: x")).expect("written");
+        let error = sources(&[folder.path().to_string_lossy().into_owned()]).expect_err("a mistake");
+        let command = format!("(sudo nvidia-ctk cdi generate --output={})", file.display());
+        assert!(error.hint().starts_with("correct it, ") && error.hint().contains(&command), "{}", error.hint());
+    }
+
     #[test]
     fn a_file_that_others_can_write_is_refused() {
         let folder = tempfile::tempdir().expect("a folder");
