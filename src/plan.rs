@@ -160,7 +160,7 @@ fn without_grant(inventory: &Inventory, situation: &Situation, mut grant: Grant,
     if gets_everything && !grant.refused && situation.injection == Injection::Native {
         let message = "on WSL2 cudaview gives no container its GPU: /dev/dxg and the driver's files come from NVIDIA's \
                        toolkit or a CDI specification, and neither is there";
-        let hint = "install NVIDIA's toolkit; or --device nvidia.com/gpu=all after nvidia-ctk cdi generate";
+        let hint = "install NVIDIA's toolkit; or --device nvidia.com/gpu=all after sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml";
         grant.refused = true;
         grant.findings = vec![Finding::new(Code::NoSelection, Severity::Error, message, hint)];
     }

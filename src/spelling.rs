@@ -1,6 +1,6 @@
 //! What a misspelt word or list was meant to be: for hints only, nothing is ever decided by it.
 
-use crate::inventory::list;
+use crate::inventory::{Device, Inventory, list};
 use crate::request::Source;
 
 /// The longest list that a range is written out as.
@@ -26,6 +26,18 @@ pub fn numbers(text: &str) -> Option<Vec<u32>> {
     let mut seen = std::collections::HashSet::new();
     out.retain(|number| seen.insert(*number));
     (!out.is_empty()).then_some(out)
+}
+
+/// These devices, those first that a value has by the numbers of the host, `3` or `0:1`: they were meant, most likely.
+pub fn meant_first(inventory: &Inventory, value: &str, devices: &[Device]) -> Vec<Device> {
+    let entries: Vec<&str> = value.split(',').map(str::trim).collect();
+    let is_named = |device: &Device| {
+        let index = inventory.gpu(*device).index.to_string();
+        entries.iter().any(|entry| *entry == index || *entry == inventory.host_label(*device))
+    };
+    let (mut first, others): (Vec<Device>, Vec<Device>) = devices.iter().partition(|device| is_named(device));
+    first.extend(others);
+    first
 }
 
 /// The flags that ask for these GPUs in the way of this source, for a shell.

@@ -99,7 +99,8 @@ pub fn decide(container: &Container<'_>, config: &Config) -> Result<Decision, Fa
     };
     if let Some(cdi) = cdi.as_ref().filter(|cdi| !cdi.missing.is_empty()) {
         let message = format!("{} does not know {}", quoted_list(&cdi.files), inventory.host_names(&cdi.missing));
-        let hint = "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml";
+        let file = cdi.files.first().map_or("/etc/cdi/nvidia.yaml", String::as_str);
+        let hint = format!("sudo nvidia-ctk cdi generate --output={file}");
         decided.findings.push(Finding::new(Code::CdiOutOfDate, Severity::Warning, message, hint));
     }
     let hook = hook_path()?;

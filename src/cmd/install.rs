@@ -1,5 +1,7 @@
 //! `cudaview install` and `uninstall`: what is set up on a host on request, and taken away again.
 
+use std::path::Path;
+
 use super::cli::{InstallTarget, StandInArgs};
 use super::output::{Failure, print};
 use crate::exit::Exit;
@@ -16,7 +18,6 @@ const INSTALLED: &str = "
 Docker then takes --gpus, and cudaview's runtime gives the GPUs:
   docker run --runtime cudaview --gpus all IMAGE
 Under another runtime such a container does not start, and says why.
-Undo later: cudaview uninstall gpus-flag
 ";
 
 // dockerd looks for it when it starts, and again with each container.
@@ -49,14 +50,21 @@ fn install_stand_in(arguments: &StandInArgs) -> Result<String, StandInError> {
     place.check_free()?;
     let target = place.target()?;
     let link = format!("{} -> {}", place.path.display(), target.display());
+    let undo = undo(&arguments.root);
     if place.leads_to(&target) {
-        return Ok(format!("{link}\n{ALREADY}{INSTALLED}"));
+        return Ok(format!("{link}\n{ALREADY}{INSTALLED}{undo}"));
     }
     if arguments.dry_run {
-        return Ok(format!("+ {link}\n{RESTART}{INSTALLED}{DRY_RUN}"));
+        return Ok(format!("+ {link}\n{RESTART}{INSTALLED}{undo}{DRY_RUN}"));
     }
     place.install(&target)?;
-    Ok(format!("+ {link}\n{RESTART}{INSTALLED}"))
+    Ok(format!("+ {link}\n{RESTART}{INSTALLED}{undo}"))
+}
+
+/// The command that takes it away from the system that it was put into.
+fn undo(root: &Path) -> String {
+    let root = if root == Path::new("/") { String::new() } else { format!(" --root {}", root.display()) };
+    format!("Undo later: cudaview uninstall gpus-flag{root}\n")
 }
 
 fn uninstall_stand_in(arguments: &StandInArgs) -> Result<String, StandInError> {

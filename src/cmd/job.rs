@@ -15,6 +15,10 @@ pub(super) fn run(arguments: &FlagsArgs) -> Result<(), Failure> {
         None => configuration::load()?,
     };
     let inventory = inventory::load(&config, arguments.inventory.as_deref())?;
+    if !inventory.platform.is_usual() {
+        let text = anyhow::anyhow!("failed to list the GPUs of this shell: WSL2 shows one device for all of them");
+        return Err(Failure::new(Exit::NoInventory, text, "there every container that asks has all: --gpus all"));
+    }
     // A file describes a host that is not here.
     let openable = match &arguments.inventory {
         Some(_) => inventory.all_devices(),

@@ -28,6 +28,9 @@ pub(super) fn run(arguments: &LogArgs) -> Result<(), Failure> {
     let mut records = std::mem::take(&mut trail.records);
     records.drain(..records.len().saturating_sub(arguments.lines));
     if records.is_empty() && !arguments.follow {
+        if arguments.lines == 0 {
+            return Ok(());
+        }
         note(&format!("nothing is written down yet in {place}"));
         return Ok(());
     }

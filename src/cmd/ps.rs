@@ -9,6 +9,7 @@ use super::cli::{Format, PsArgs};
 use super::container::seen;
 use super::output::{Failure, print, print_json, style};
 use crate::config::Config;
+use crate::exit::Exit;
 use crate::inventory::Inventory;
 use crate::report::{Held, Holder, Outside, ps_json, ps_table};
 use crate::sys::containers::{self, Found, Places};
@@ -21,6 +22,10 @@ pub(super) fn run(arguments: &PsArgs) -> Result<(), Failure> {
         None => configuration::load()?,
     };
     let inventory = inventory::load(&config, arguments.inventory.as_deref())?;
+    if !inventory.platform.is_usual() {
+        let text = anyhow::anyhow!("failed to tell who holds which GPU: WSL2 shows one device for all of them");
+        return Err(Failure::new(Exit::NoInventory, text, "nvidia-smi lists the programs that use it"));
+    }
     let search = containers::running(&Places::of_environment());
     let holders = search.found.iter().filter_map(|found| holder(found, &inventory, &config)).collect();
     let mut unseen: Vec<String> =

@@ -27,7 +27,7 @@ pub(super) fn too_many_mig_devices(
         inventory.driver_version.as_deref().unwrap_or("unknown")
     );
     let first = visible.first().or(view.first()).map_or("", |device| inventory.uuid(*device));
-    let hint = format!("choose one, such as -e CUDA_VISIBLE_DEVICES={first}, and start one process for each");
+    let hint = one_each(first);
     Some(Finding::new(Code::OneMigDevice, Severity::Warning, message, hint))
 }
 
@@ -44,9 +44,11 @@ fn shared_instance(inventory: &Inventory, view: &[Device]) -> Option<Finding> {
         "{} are compute instances of one GPU instance, of which a process sees one with drivers from 570 on (here {driver})",
         inventory.host_names(&parts)
     );
-    let hint = format!(
-        "choose one of them, such as -e CUDA_VISIBLE_DEVICES={}, and start one process for each",
-        inventory.uuid(parts[0])
-    );
+    let hint = one_each(inventory.uuid(parts[0]));
     Some(Finding::new(Code::OneMigDevice, Severity::Warning, message, hint))
+}
+
+/// A value of the container's own would take the others away from it, so each process has its own.
+fn one_each(first: &str) -> String {
+    format!("one container for each, or one process for each: docker exec -e CUDA_VISIBLE_DEVICES={first} …")
 }

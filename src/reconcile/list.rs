@@ -6,6 +6,7 @@ use crate::config::OnNoMatch;
 use crate::cuda::{self, Entry, Value};
 use crate::finding::{Code, Finding, Severity, quoted};
 use crate::inventory::Device;
+use crate::spelling;
 
 /// A list as it stands in the variable.
 #[derive(Clone, Copy, Debug)]
@@ -123,7 +124,8 @@ fn no_match(question: &Question<'_>, text: &str, doubt: Option<&str>, findings: 
         None => format!("CUDA_VISIBLE_DEVICES={} names none of the granted GPUs ({granted})", quoted(text)),
         Some(doubt) => format!("CUDA_VISIBLE_DEVICES={} over {granted}: {doubt}", quoted(text)),
     };
-    let uuids: Vec<&str> = question.granted.iter().map(|d| question.inventory.uuid(*d)).collect();
+    let devices = spelling::meant_first(question.inventory, text, question.granted);
+    let uuids: Vec<&str> = devices.iter().map(|d| question.inventory.uuid(*d)).collect();
     let has_mig = question.granted.iter().any(|device| device.mig.is_some());
     let hint = match uuids.as_slice() {
         [only] if has_mig => format!("-e CUDA_VISIBLE_DEVICES={only}"),

@@ -130,11 +130,19 @@ pub(super) fn report_malformed(
     let inside = |n: &u32| usize::try_from(*n).is_ok_and(|n| n < question.granted.len());
     let on_host = |n: &u32| question.granted.iter().any(|device| question.inventory.gpu(*device).index.0 == *n);
     let plain = plain.filter(|all| all.iter().all(inside) || all.iter().all(on_host));
-    let hint = match plain {
-        Some(numbers) => numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
-        None => "0,1".to_owned(),
+    // `0:1` is a MIG device to `--gpus`, and the number 0 to CUDA.
+    let mig = question.granted.iter().any(|device| device.mig.is_some());
+    let meant = spelling::meant_first(question.inventory, text.trim().trim_matches(['"', '\'']), question.granted);
+    let hint = match (plain, meant.first()) {
+        (_, Some(first)) if mig => {
+            format!("MIG devices are named by their UUIDs: -e CUDA_VISIBLE_DEVICES={}", question.inventory.uuid(*first))
+        }
+        (Some(numbers), _) => {
+            let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
+            format!("write plain numbers: {}", numbers.join(","))
+        }
+        (None, _) => "write plain numbers: 0,1".to_owned(),
     };
-    let hint = format!("write plain numbers: {hint}");
     findings.push(Finding::new(Code::MalformedValue, Severity::Warning, message, hint));
 }
 

@@ -57,6 +57,9 @@ fn rows(inventory: &Inventory, style: Style) -> Vec<[String; 5]> {
             gpu.name.escape_debug().to_string(),
             uuid.to_owned(),
         ]);
+        if gpu.mig_enabled && gpu.mig.is_empty() {
+            rows.push([String::new(), String::new(), String::new(), "  MIG mode, no device".to_owned(), String::new()]);
+        }
         for device in inventory.devices_of(position).into_iter().filter(|device| device.mig.is_some()) {
             let profile = inventory.mig(device).map(|mig| mig.profile.clone()).unwrap_or_default();
             let uuid = if style.is_wide() { inventory.uuid(device).to_owned() } else { inventory.short_uuid(device) };

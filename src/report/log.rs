@@ -25,6 +25,9 @@ const TITLES: [&str; 5] = ["WHEN", "CONTAINER", "GPUS", "CUDA_VISIBLE_DEVICES", 
 /// The widths that the columns have at the least, a usual code in the last one.
 const LEAST: [usize; 5] = [8, 11, 4, 20, 24];
 
+/// As many characters of an id as engines show.
+const SHORT_ID: usize = 12;
+
 /// The first line, and how wide the columns are for these records.
 pub fn log_head(logged: &[Logged], style: Style) -> (String, Columns) {
     let mut widths = LEAST;
@@ -47,7 +50,12 @@ pub fn log_head(logged: &[Logged], style: Style) -> (String, Columns) {
 
 /// The line of a record; with `findings` what was found, and what to type instead, below it.
 pub fn log_line(logged: &Logged, columns: Columns, findings: bool, style: Style) -> String {
-    let mut out = line(&cells(logged), columns, worst(&logged.record).and_then(tone), style);
+    let mut cells = cells(logged);
+    // A name that is cut cannot be asked about; the beginning of an id can.
+    if cells[1].chars().count() > columns.0[1] && logged.record["id"].is_string() {
+        cells[1] = short_id(&logged.record).chars().take(columns.0[1]).collect();
+    }
+    let mut out = line(&cells, columns, worst(&logged.record).and_then(tone), style);
     let all = logged.record["findings"].as_array().into_iter().flatten();
     for finding in all.take(if findings { usize::MAX } else { 0 }) {
         let part = |key: &str| printable(finding[key].as_str().unwrap_or_default());
@@ -75,9 +83,12 @@ fn line(cells: &[String; 5], Columns(widths): Columns, tone: Option<Tone>, style
 fn cells(logged: &Logged) -> [String; 5] {
     let record = &logged.record;
     let text = |key: &str| printable(record[key].as_str().unwrap_or_default());
-    let id: String = text("id").chars().take(12).collect();
-    let name = if text("name").is_empty() { id } else { text("name") };
+    let name = if text("name").is_empty() { short_id(record) } else { text("name") };
     [logged.when.clone(), name, gpus(record), value(record), finding(record)]
+}
+
+fn short_id(record: &Value) -> String {
+    printable(record["id"].as_str().unwrap_or_default()).chars().take(SHORT_ID).collect()
 }
 
 /// The host GPUs that its program was given.
@@ -149,6 +160,19 @@ mod tests {
         for line in [head.trim_end(), log_line(&all[0], columns, false, STYLE).trim_end()] {
             assert!(line.chars().count() < 80, "{line}");
         }
+    }
+
+    #[test]
+    fn a_name_that_does_not_fit_is_the_beginning_of_the_id() {
+        let record = |name: &str| {
+            json!({"id": "dc9680783fa673af2bba", "name": name, "verdict": "refused",
+            "before": {"cvd": "1"}, "findings": [{"code": "override-matches-nothing", "severity": "error"}]})
+        };
+        let all = [logged(record("a_name_of_more_than_a_terminal_has_room_for")), logged(record("trainer"))];
+        let (_, columns) = log_head(&all, STYLE);
+        let shown: Vec<String> = all.iter().map(|logged| log_line(logged, columns, false, STYLE)).collect();
+        assert!(shown[0].starts_with("13:05:12  dc9680783fa6 "), "{}", shown[0]);
+        assert!(shown[1].starts_with("13:05:12  trainer "), "{}", shown[1]);
     }
 
     #[test]

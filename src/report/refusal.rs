@@ -69,7 +69,10 @@ pub(super) fn exec_advice(
 ) -> (String, Vec<String>) {
     if kept.iter().any(|device| device.mig.is_some()) {
         let named = |device: &Device| format!("-e CUDA_VISIBLE_DEVICES={}", inventory.uuid(*device));
-        return ("MIG devices are named by their UUIDs".to_owned(), kept.iter().take(3).map(named).collect());
+        return (
+            "MIG devices are named by their UUIDs".to_owned(),
+            spelling::meant_first(inventory, value, kept).iter().take(3).map(named).collect(),
+        );
     }
     let numbered: Vec<(String, String)> = kept
         .iter()
@@ -105,7 +108,7 @@ fn no_match_text(subject: &Subject<'_>) -> String {
     if plan.grant.devices.iter().any(|device| device.mig.is_some()) {
         lines.push("  a number is not certain among MIG devices; they are named by their UUIDs".to_owned());
         let named = |device: &Device| format!("  hint: -e CUDA_VISIBLE_DEVICES={}", inventory.uuid(*device));
-        lines.extend(plan.grant.devices.iter().take(2).map(named));
+        lines.extend(spelling::meant_first(inventory, value, &plan.grant.devices).iter().take(2).map(named));
     } else {
         lines.push(format!("  -e CUDA_VISIBLE_DEVICES={} {}", quoted(value), what_it_is_not(subject, value)));
         lines.extend(hints(subject).into_iter().map(|hint| format!("  hint: {hint}")));
@@ -159,12 +162,12 @@ pub(super) fn what_it_is_not(subject: &Subject<'_>, value: &str) -> &'static str
 pub(super) fn hints(subject: &Subject<'_>) -> Vec<String> {
     let Subject { situation, plan, inventory, .. } = *subject;
     let granted = &plan.grant.devices;
+    let value = situation.original.visible_devices.as_deref().unwrap_or_default();
     if granted.iter().any(|device| device.mig.is_some()) {
         let named = |device: &Device| format!("-e CUDA_VISIBLE_DEVICES={}", inventory.uuid(*device));
-        return granted.iter().take(2).map(named).collect();
+        return spelling::meant_first(inventory, value, granted).iter().take(2).map(named).collect();
     }
     let source = plan.grant.requests.first().map(|request| request.source);
-    let value = situation.original.visible_devices.as_deref().unwrap_or_default();
     let mut out = Vec::new();
     if let Some(wanted) = meant(inventory, value) {
         let hosts = spelling::host_gpus(&wanted.iter().map(|gpu| inventory.gpus[*gpu].index.0).collect::<Vec<_>>());

@@ -57,10 +57,15 @@ impl CdiError {
         match self {
             Self::Untrusted(error) => error.hint(),
             Self::Folder { folder, .. } => format!("ls -ld {}", folder.display()),
-            _ => "write it anew: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml, or move it out of the folder"
-                .to_owned(),
+            Self::Invalid { file, .. } => correct(&file.display().to_string()),
+            Self::Host { file, .. } => correct(file),
+            Self::Contradiction(contradiction) => correct(&contradiction.file),
         }
     }
+}
+
+fn correct(file: &str) -> String {
+    format!("correct it, write it anew (sudo nvidia-ctk cdi generate --output={file}), or move it out of the folder")
 }
 
 /// What the specifications in these folders have for a container with these GPUs; `None` where there is none for GPUs.
@@ -247,6 +252,17 @@ mod tests {
         );
         let error = text("a.json", "{\"kind\": \"nvidia.com/gpu\",\n oops}");
         assert!(error.contains("/a.json\": line 2 column 2: "), "{error}");
+    }
+
+    /// Written anew in another folder it would still be read here.
+    #[test]
+    fn the_hint_names_the_file_that_is_wrong() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("nvidia.yaml");
+        fs::write(&file, SPEC.replace("type: c", "type: x")).expect("written");
+        let error = sources(&[folder.path().to_string_lossy().into_owned()]).expect_err("a mistake");
+        let command = format!("(sudo nvidia-ctk cdi generate --output={})", file.display());
+        assert!(error.hint().starts_with("correct it, ") && error.hint().contains(&command), "{}", error.hint());
     }
 
     #[test]

@@ -105,10 +105,10 @@ impl LoadError {
             Self::Untrusted(untrusted) => untrusted.hint(),
             Self::Tegra(_) => "use NVIDIA's own runtime there: docker run --runtime nvidia".to_owned(),
             Self::Helper { why: Why::NoDriver(Some(0)), .. } => {
-                "to try cudaview without a GPU, name a file with --inventory FILE".to_owned()
+                "to try cudaview without a GPU: cudaview explain --inventory FILE".to_owned()
             }
             Self::Helper { source: HelperError::Start { .. }, .. } => {
-                "install cudaview-nvml beside cudaview, or name a file with --inventory FILE".to_owned()
+                "install cudaview-nvml beside the other programs of cudaview".to_owned()
             }
             // The words of NVML_ERROR_LIB_RM_VERSION_MISMATCH.
             Self::Helper { source: HelperError::Failed(said), .. } if said.contains("version mismatch") => {
@@ -122,7 +122,7 @@ impl LoadError {
             | Self::Helper { source: HelperError::Timeout, .. } => {
                 "turn persistence mode on (nvidia-smi -pm 1), so that the driver need not start up each time".to_owned()
             }
-            Self::Helper { .. } => "see that nvidia-smi works, or name a file with --inventory FILE".to_owned(),
+            Self::Helper { .. } => "see that nvidia-smi works".to_owned(),
             Self::Cache { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
                 "writing the cache needs root".to_owned()
             }

@@ -85,6 +85,9 @@ impl StandInError {
             Self::System { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
                 "only root may do this: run it with sudo".to_owned()
             }
+            Self::System { source, path, .. } if source.kind() == io::ErrorKind::NotADirectory => {
+                format!("a link is not followed here: ls -ld {}", path.display())
+            }
             Self::System { .. } => String::new(),
         }
     }

@@ -98,7 +98,7 @@ fn installed_twice_and_removed_twice() {
     Docker then takes --gpus, and cudaview's runtime gives the GPUs:
       docker run --runtime cudaview --gpus all IMAGE
     Under another runtime such a container does not start, and says why.
-    Undo later: cudaview uninstall gpus-flag
+    Undo later: cudaview uninstall gpus-flag --root ROOT
 
     nothing was changed (--dry-run)
     ");

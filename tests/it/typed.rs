@@ -145,6 +145,34 @@ fn hints_can_be_typed() {
     "#);
 }
 
+/// A device that was named by its number on the host is the first one whose UUID is offered.
+#[test]
+fn what_was_meant_among_mig_devices_is_offered_first() {
+    let hint = |gpus: &str, value: &str| {
+        let arguments = ["--gpus", gpus, "-e", &format!("CUDA_VISIBLE_DEVICES={value}")];
+        let page = explain_at("a100mig4.json", &arguments, Some("200"));
+        page.lines().find_map(|line| line.trim().strip_prefix("hint: ")).map(str::to_owned).unwrap()
+    };
+    let gpu = "GPU-a3400000-0004-4003-8000-000000004444";
+    let (first, second) = ("MIG-0100c0de-0000-5000-8000-000000000010", "MIG-0101c0de-0000-5000-8000-000000000011");
+    assert_eq!(hint("\"device=0,3\"", "3"), format!("-e CUDA_VISIBLE_DEVICES={gpu}"));
+    assert_eq!(hint("device=0", "7"), format!("-e CUDA_VISIBLE_DEVICES={first}"));
+    let named = |uuid: &str| format!("MIG devices are named by their UUIDs: -e CUDA_VISIBLE_DEVICES={uuid}");
+    assert_eq!(hint("device=0", "0:1"), named(second));
+    assert_eq!(hint("device=0", "\"0\""), named(first));
+}
+
+/// WSL2 has no GPUs to list, and a hint does not name what was typed already.
+#[test]
+fn what_wsl2_cannot_answer_ends_with_5() {
+    for command in [&["ps"][..], &["flags"], &["predict", "--cuda-visible-devices", "1"]] {
+        let file = data("inventories/wsl2.json");
+        let (code, stdout, stderr) = text(&cudaview().args(command).arg("--inventory").arg(file).output().unwrap());
+        assert_eq!((code, stdout.as_str()), (Some(5), ""), "{command:?}: {stderr}");
+        assert!(stderr.contains("WSL2 shows one device for all") && stderr.contains("\nhint: "), "{stderr}");
+    }
+}
+
 #[test]
 fn a_whole_command_goes_behind_two_dashes() {
     insta::assert_snapshot!(error(&["explain", "docker", "run", "--rm", "--gpus", "all", "pytorch"]), @r#"
