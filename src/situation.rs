@@ -197,6 +197,10 @@ fn add_swarm_request(spec: Spec<'_>, facts: &EngineFacts, host: &HostFacts, out:
     let origins: Vec<Provenance> = found.iter().map(|(name, value)| of_variable(facts, name, Some(*value))).collect();
     let Some(first) = origins.first() else { return };
     let is_one = origins.iter().all(|origin| origin == first);
+    // What a user asked for does not give way to what an image may have set; the toolkit gets to see neither.
+    if out.visible_devices_from == Provenance::User && !(is_one && *first == Provenance::User) {
+        return;
+    }
     let values: Vec<&str> = found.iter().map(|(_, value)| *value).collect();
     out.visible_devices_request = Some(values.join(","));
     out.visible_devices_from = if is_one { *first } else { Provenance::Unknown };

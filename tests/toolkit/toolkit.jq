@@ -63,7 +63,7 @@ def gpu_node: {path: "/dev/nvidia\(.minor)", major: 195, minor};
 def whole: {uuid, names: ["\(.index)", .uuid], nodes: [gpu_node], pci: .pciBusId};
 def parts:
     . as $gpu | .mig // [] | to_entries[]
-    | {uuid: .value.uuid, nodes: ([$gpu | gpu_node] + (.value.capabilityNodes // [])),
+    | {uuid: .value.uuid, nodes: ([$gpu | gpu_node] + [.value.capabilityNodes[]? | {path, major: .number.major, minor: .number.minor}]),
        names: ["\($gpu.index):\(.key)", .value.uuid, "MIG-\($gpu.uuid)/\(.value.gi)/\(.value.ci)"]};
 def devices: [$inventory.gpus[] | if (.mig // []) == [] then whole else whole, parts end];
 def everything: [$inventory.gpus[] | if (.mig // []) == [] then whole else parts end];
