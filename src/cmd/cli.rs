@@ -194,7 +194,7 @@ Examples:
   cudaview log --follow
   cudaview log -n 1000 --format json | jq 'select(.verdict == \"refused\")'
 
-A record is written for each container that was changed, refused, or had a
+A record is written for each container that got GPUs, was refused, or had a
 request ignored, where the configuration's audit says: the journal, or
 /var/log/cudaview/audit.jsonl on a host without one.";
 
