@@ -64,6 +64,7 @@ codes! {
     ImageRequestIgnored "image-request-ignored" "the image asks for GPUs; an image grants nothing",
     NothingGranted "nothing-granted" "CUDA_VISIBLE_DEVICES is set, but the container was given no GPU",
     UnknownDevice "unknown-device" "the selection names a GPU that this host does not have",
+    NoSelection "no-selection" "this host has one device for all its GPUs (WSL2): a container gets all of them or none, and numbers stay as they are",
     RequestUnreadable "request-unreadable" "the engine's record of the GPU request must exist and cannot be read",
     Withheld "withheld" "granted GPUs that the value leaves out, or a limit withholds, lost their nodes, so that nvidia-smi and CUDA agree",
     CannotNarrow "cannot-narrow" "the container can open more GPUs than it was given",

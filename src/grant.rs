@@ -63,6 +63,10 @@ pub fn grant(inventory: &Inventory, asked: &Asked<'_>, config: &Config) -> Grant
     choose_requests(inventory, asked, config, &mut out);
     out.explicit = !out.requests.is_empty() && out.requests.iter().all(|request| request.source != Source::Image);
     out.broad = out.requests.iter().any(|request| request.selection.is_broad());
+    if !inventory.platform.is_usual() {
+        without_selection(config, &mut out);
+        return out;
+    }
     let mut unknown = Vec::new();
     for request in &out.requests {
         let resolved = request.selection.resolve(inventory);
@@ -81,6 +85,24 @@ pub fn grant(inventory: &Inventory, asked: &Asked<'_>, config: &Config) -> Grant
     }
     limit(inventory, config, asked_for_some, &mut out);
     out
+}
+
+/// A host where nothing can be chosen: whoever asked gets everything, by somebody else's hands.
+fn without_selection(config: &Config, out: &mut Grant) {
+    if out.refused || out.requests.is_empty() {
+        return;
+    }
+    if config.limit.max_devices.is_some() || !config.limit.never.is_empty() {
+        let message = "[limit] of the configuration cannot be kept on WSL2, where one device is all GPUs";
+        out.refuse(Code::NoSelection, message, "ask the operator of this host");
+        return;
+    }
+    let is_all = out.requests.iter().all(|request| request.selection == Selection::All);
+    let severity = if is_all { Severity::Info } else { Severity::Warning };
+    let message = "WSL2 has one device, /dev/dxg, for all GPUs: the container can open all of them, and its variables \
+                   stay as they are";
+    let hint = "CUDA_VISIBLE_DEVICES alone chooses here, and counts as nvidia-smi on the host does";
+    out.findings.push(Finding::new(Code::NoSelection, severity, message, hint));
 }
 
 /// Steps (a) to (c): proven requests, else a proven user's variable, else the policy's base.

@@ -19,8 +19,30 @@ pub struct Inventory {
     /// Where this came from, for people: `nvml`, `procfs`, a file.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub source: String,
+    /// How containers get at the GPUs.
+    #[serde(default, skip_serializing_if = "Platform::is_usual")]
+    pub platform: Platform,
     /// The GPUs, ordered by host index.
     pub gpus: Vec<Gpu>,
+}
+
+/// How containers get at a host's GPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Platform {
+    /// Each GPU has a node of its own, so that one can be given without the others.
+    #[default]
+    Usual,
+    /// Windows Subsystem for Linux 2: `/dev/dxg` is all GPUs, and there is nothing to choose from.
+    // NVIDIA Container Toolkit, pkg/nvcdi/lib-wsl.go: one device, requested ids are not looked at.
+    Wsl2,
+}
+
+impl Platform {
+    /// Whether GPUs can be told apart.
+    pub fn is_usual(&self) -> bool {
+        *self == Self::Usual
+    }
 }
 
 /// One GPU.
@@ -132,10 +154,20 @@ impl Inventory {
 
     /// An inventory of no GPUs.
     pub fn empty(source: &str) -> Self {
-        Self { schema_version: SCHEMA_VERSION, driver_version: None, source: source.to_owned(), gpus: Vec::new() }
+        Self {
+            schema_version: SCHEMA_VERSION,
+            driver_version: None,
+            source: source.to_owned(),
+            platform: Platform::Usual,
+            gpus: Vec::new(),
+        }
     }
 
-    fn check_unique(&self) -> Result<(), InvalidInventory> {
+    /// Whether every name and number in it is one GPU's.
+    ///
+    /// # Errors
+    /// [`InvalidInventory::Duplicate`] names the first that is not.
+    pub fn check_unique(&self) -> Result<(), InvalidInventory> {
         let mut names: Vec<String> = Vec::new();
         for gpu in &self.gpus {
             names.push(format!("index {}", gpu.index));

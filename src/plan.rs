@@ -66,6 +66,12 @@ impl Plan {
         self.reconciliation.as_ref().map_or(&[], |r| &r.kept)
     }
 
+    /// A host of which nothing can be chosen, and the container asked for GPUs: it has all, or what is to bring them is
+    /// missing.
+    pub fn is_without_selection(&self, inventory: &Inventory) -> bool {
+        !inventory.platform.is_usual() && !self.grant.requests.is_empty()
+    }
+
     /// `O`: what the container can open.
     pub fn openable(&self) -> &[Device] {
         self.reconciliation.as_ref().map_or(&[], |r| &r.openable)
@@ -146,15 +152,24 @@ fn refused(
 }
 
 /// Rules 1 and 18, and refusals before any reconciliation.
-fn without_grant(inventory: &Inventory, situation: &Situation, grant: Grant, without: Prediction) -> Plan {
+fn without_grant(inventory: &Inventory, situation: &Situation, mut grant: Grant, without: Prediction) -> Plan {
+    // Where nothing can be chosen, a request is everything and is somebody else's to fulfil.
+    let gets_everything = !inventory.platform.is_usual() && !grant.requests.is_empty();
+    if gets_everything && !grant.refused && situation.injection == Injection::Native {
+        let message = "on WSL2 cudaview gives no container its GPU: /dev/dxg and the driver's files come from NVIDIA's \
+                       toolkit or a CDI specification, and neither is there";
+        let hint = "install NVIDIA's toolkit; or --device nvidia.com/gpu=all after nvidia-ctk cdi generate";
+        grant.refused = true;
+        grant.findings = vec![Finding::new(Code::NoSelection, Severity::Error, message, hint)];
+    }
     let verdict = if grant.refused { Verdict::Refused } else { Verdict::NotApplicable };
     let mut emitted = situation.current.clone();
     let mut findings = grant.findings.clone();
-    if !grant.refused {
+    if !grant.refused && !gets_everything {
         if situation.injector_follows && asks_injector(situation, &emitted) {
             emitted.nvidia_visible_devices = Some("void".to_owned());
         }
-        findings.extend(nothing_granted(situation));
+        findings.extend(nothing_granted(inventory, situation));
         findings.extend(openable_ungranted(inventory, situation));
     }
     let visible = Vec::new();
@@ -170,7 +185,7 @@ fn asks_injector(situation: &Situation, variables: &Variables) -> bool {
 /// The longest list of GPUs that a hint writes out.
 const MOST_HINTED: usize = 8;
 
-fn nothing_granted(situation: &Situation) -> Option<Finding> {
+fn nothing_granted(inventory: &Inventory, situation: &Situation) -> Option<Finding> {
     let text = situation.original.visible_devices.as_deref()?;
     let hides = cuda::Value::parse(text).meaning == cuda::Meaning::Hidden;
     if hides || situation.provenance != Provenance::User {
@@ -178,7 +193,7 @@ fn nothing_granted(situation: &Situation) -> Option<Finding> {
     }
     let message = format!("CUDA_VISIBLE_DEVICES={} is set, but the container was given no GPU", quoted(text));
     let hint = match spelling::numbers(text.trim().trim_matches(['"', '\''])) {
-        Some(numbers) if numbers.len() <= MOST_HINTED => format!(
+        Some(numbers) if numbers.len() <= MOST_HINTED && inventory.platform.is_usual() => format!(
             "{} gives it {}; {} gives it every GPU",
             spelling::flags(situation.asked, &numbers),
             spelling::host_gpus(&numbers),

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::inventory::{Device, Gpu, Inventory, SCHEMA_VERSION};
+use crate::inventory::{Device, Gpu, Inventory, Platform, SCHEMA_VERSION};
 use crate::provenance::Provenance;
 use crate::request::Source;
 
@@ -165,6 +165,7 @@ impl Record {
             schema_version: SCHEMA_VERSION,
             driver_version: self.driver_version.clone(),
             source: "record".to_owned(),
+            platform: Platform::Usual,
             gpus: self.gpus.clone(),
         }
     }

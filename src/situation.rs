@@ -151,6 +151,9 @@ pub fn from_spec(
     if of_variable(facts, CAPABILITIES, capabilities) == Provenance::User {
         out.graphics |= capabilities.is_some_and(|value| wants_graphics(value.split(',')));
     }
+    if !inventory.platform.is_usual() {
+        given_everything(spec, config, &mut out);
+    }
     out.runtime_named = facts.runtime_is_default.map(|is_default| !is_default);
     if let Some(record) = spec.record() {
         resume(&record, inventory, &nodes, &mut out);
@@ -317,6 +320,21 @@ fn volume_mounts(spec: Spec<'_>, out: &mut Situation) {
         .collect();
     if !names.is_empty() {
         out.requests.push(DeviceRequest { source: Source::VolumeMounts, selection: Selection::Names(names) });
+    }
+}
+
+/// WSL2's one device for all GPUs, where the engine has put it in.
+fn given_everything(spec: Spec<'_>, config: &Config, out: &mut Situation) {
+    const PATH: &str = "/dev/dxg";
+    let is_node = spec.nodes().iter().any(|node| node.path == PATH);
+    if !is_node && !spec.mounts().iter().any(|mount| mount.destination == PATH) {
+        return;
+    }
+    if config.inject == Inject::Auto {
+        out.injection = Injection::Engine;
+    }
+    if out.requests.is_empty() {
+        out.requests.push(DeviceRequest { source: Source::Nodes, selection: Selection::All });
     }
 }
 

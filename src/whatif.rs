@@ -100,7 +100,8 @@ impl WhatIf {
             injection: match config.inject {
                 Inject::Engine => Injection::Engine,
                 Inject::Nvidia => Injection::Nvidia,
-                Inject::Auto if by_engine => Injection::Engine,
+                // Docker takes --gpus where NVIDIA's toolkit is, and WSL2 has nothing that cudaview could give.
+                Inject::Auto if by_engine || !inventory.platform.is_usual() => Injection::Engine,
                 Inject::Native | Inject::Auto => Injection::Native,
             },
             requests,

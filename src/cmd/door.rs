@@ -16,7 +16,7 @@ use crate::report;
 use crate::request::DeviceRequest;
 use crate::situation::{Injection, Situation, from_spec};
 use crate::spec::Spec;
-use crate::sys::{self, audit, host, inventory, provenance};
+use crate::sys::{self, audit, driver, host, inventory, provenance};
 
 /// A container at one of our doors.
 #[derive(Debug)]
@@ -79,8 +79,12 @@ pub fn decide(container: &Container<'_>, config: &Config) -> Result<Decision, Fa
     }
     let control_nodes = host::control_nodes(&config.dev_root);
     let injected_by_us = situation.injection == Injection::Native && !decided.kept().is_empty();
-    if injected_by_us && !control_nodes.iter().any(|node| node.path == "/dev/nvidiactl") {
-        return Err(no_control_node(config));
+    if injected_by_us
+        && let Some(missing) = driver::missing(Path::new("/proc"), &Path::new(&config.dev_root).join("dev"))
+    {
+        // Without them CUDA cannot start in the container, which would fall back to the CPU unnoticed.
+        let hint = missing.hint(&config.dev_root);
+        return Err(Failure::text_only(Exit::NoInventory, missing).hint(hint));
     }
     let cdi = if injected_by_us {
         sys::cdi::edits(&config.cdi_spec_dirs, &inventory, decided.kept()).map_err(|error| {
@@ -114,18 +118,6 @@ pub fn decide(container: &Container<'_>, config: &Config) -> Result<Decision, Fa
         return Err(Failure::text_only(Exit::Configuration, text).hint("install cudaview again"));
     }
     Ok(Decision { facts, inventory, situation, plan: decided, edits })
-}
-
-/// Without it CUDA cannot start in the container, which would fall back to the CPU unnoticed.
-fn no_control_node(config: &Config) -> Failure {
-    let path = Path::new(&config.dev_root).join("dev/nvidiactl");
-    let text = format!("the driver's control node is missing: {path:?}");
-    let hint = if config.dev_root == "/" {
-        "run nvidia-smi once, or nvidia-modprobe, and see that the driver is loaded"
-    } else {
-        "dev_root in the configuration names a folder with the host's dev/ in it"
-    };
-    Failure::text_only(Exit::NoInventory, text).hint(hint)
 }
 
 /// `cudaview-hook`, beside whichever of our programs runs.

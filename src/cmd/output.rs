@@ -91,6 +91,11 @@ pub(super) fn note(text: &str) {
     say("note", text);
 }
 
+/// Writes what to do about a note to stderr.
+pub(super) fn hint(text: &str) {
+    say("hint", text);
+}
+
 fn say(tag: &str, text: &str) {
     let text = style_of(&io::stderr()).tagged(0, tag, text);
     // There is no third place to complain to.

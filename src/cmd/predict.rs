@@ -3,6 +3,7 @@
 use super::cli::{Format, PredictArgs};
 use super::output::{Failure, print, print_json, style};
 use crate::cuda;
+use crate::exit::Exit;
 use crate::report::{predict_json, predict_text};
 use crate::sys::{configuration, inventory};
 
@@ -11,6 +12,10 @@ pub(super) fn run(arguments: &PredictArgs) -> Result<(), Failure> {
         Some(_) => inventory::load(&crate::config::Config::built_in(), arguments.inventory.as_deref())?,
         None => inventory::load(&configuration::load()?, None)?,
     };
+    if !inventory.platform.is_usual() {
+        let text = anyhow::anyhow!("failed to list the GPUs of this host: WSL2 shows one device for all of them");
+        return Err(Failure::new(Exit::NoInventory, text, "name a file with --inventory FILE"));
+    }
     let value = arguments.cuda_visible_devices.as_deref();
     let prediction = cuda::predict(&inventory, &inventory.all_devices(), value, arguments.cuda_device_order.as_deref());
     match arguments.format {

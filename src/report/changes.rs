@@ -95,6 +95,7 @@ pub(super) fn without(subject: &Subject<'_>, style: Style) -> String {
     let Subject { inventory, plan, .. } = *subject;
     let seen = &plan.without.visible;
     let mut text = match seen.as_slice() {
+        [] if plan.is_without_selection(inventory) => "the same".to_owned(),
         [] => "no GPU: CUDA finds no device".to_owned(),
         devices if *devices == plan.visible && plan.without.certain => match devices {
             [only] => format!("the same {}", noun(std::slice::from_ref(only), "GPU")),

@@ -12,7 +12,10 @@ use crate::reconcile::{Basis, View};
 
 /// The whole report.
 pub fn explain(subject: &Subject<'_>, style: Style) -> String {
-    let mut sections = vec![first_line(subject, style), table(subject, style)];
+    let mut sections = vec![first_line(subject, style)];
+    if subject.inventory.platform.is_usual() {
+        sections.push(table(subject, style));
+    }
     let is_as_decided = subject.container.is_none_or(|container| container.as_is().is_none());
     if !is_as_decided {
         sections.push(with(subject, style));
@@ -75,6 +78,9 @@ fn decided(subject: &Subject<'_>) -> String {
     match subject.plan.verdict {
         Verdict::Refused if subject.observe => format!("would be refused: {}", why_refused(subject)),
         Verdict::Refused => format!("no container: {}", why_refused(subject)),
+        Verdict::NotApplicable if subject.plan.is_without_selection(subject.inventory) => {
+            "every GPU of this WSL2 host: none can be chosen, and numbers stay as they are".to_owned()
+        }
         Verdict::NotApplicable => "no GPU: none is granted".to_owned(),
         Verdict::Consistent | Verdict::Rewritten => seen(subject),
     }

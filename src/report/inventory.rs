@@ -7,6 +7,12 @@ use crate::inventory::Inventory;
 
 /// The GPUs of a host, as a table.
 pub fn inventory_table(inventory: &Inventory, style: Style) -> String {
+    if !inventory.platform.is_usual() {
+        let text = "WSL2: one device, /dev/dxg, is all GPUs of this host. Containers get all of them or none, and \
+                    CUDA_VISIBLE_DEVICES stays as it is.";
+        let lines = Style { width: style.width + 1, ..style }.wrap(0, text);
+        return lines.into_iter().map(|line| style.paint(Tone::Bold, &line) + "\n").collect();
+    }
     let driver = inventory.driver_version.as_deref().unwrap_or("unknown");
     let all: Vec<_> = (0..inventory.gpus.len()).map(|gpu| crate::inventory::Device { gpu, mig: None }).collect();
     let source = if inventory.source.is_empty() { "a file" } else { &inventory.source };

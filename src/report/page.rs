@@ -51,6 +51,7 @@ fn text(code: Code) -> &'static str {
         ImageRequestIgnored "image-request-ignored",
         NothingGranted "nothing-granted",
         UnknownDevice "unknown-device",
+        NoSelection "no-selection",
         RequestUnreadable "request-unreadable",
         OneMigDevice "one-mig-device",
         Withheld "withheld",

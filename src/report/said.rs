@@ -45,6 +45,9 @@ fn granted(subject: &Subject<'_>, request: &DeviceRequest) -> Row {
         _ if subject.situation.decided_before => decided_at_create(subject),
         _ => typed(subject, request),
     };
+    if !inventory.platform.is_usual() {
+        return (label, vec!["means every GPU here: /dev/dxg is all of them".to_owned()]);
+    }
     let resolved = request.selection.resolve(inventory);
     let mut text = match resolved.devices.as_slice() {
         [] => "grants nothing: the GPU is in MIG mode and has no MIG device".to_owned(),
@@ -182,7 +185,11 @@ pub(super) fn origin(provenance: Provenance) -> &'static str {
 fn value(subject: &Subject<'_>) -> Row {
     let situation = subject.situation;
     let Some(text) = situation.original.visible_devices.as_deref() else {
-        let shown = if subject.plan.grant.devices.is_empty() { "and no GPU is granted" } else { "so all granted GPUs" };
+        let shown = match subject.plan.grant.devices.as_slice() {
+            [] if subject.plan.is_without_selection(subject.inventory) => "and stays so",
+            [] => "and no GPU is granted",
+            _ => "so all granted GPUs",
+        };
         return ("CUDA_VISIBLE_DEVICES is not set".to_owned(), vec![shown.to_owned()]);
     };
     let label = format!("{} CUDA_VISIBLE_DEVICES={}", origin(situation.provenance), quoted(text));
@@ -200,6 +207,8 @@ fn meaning(subject: &Subject<'_>, text: &str) -> Vec<String> {
     let Some(decided) = &subject.plan.reconciliation else {
         return if subject.plan.verdict == Verdict::Refused {
             say("not looked at")
+        } else if subject.plan.is_without_selection(subject.inventory) {
+            say("left as it is: it is CUDA's to read")
         } else {
             say("left as it is: no GPU is granted")
         };

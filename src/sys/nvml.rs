@@ -7,7 +7,7 @@ use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper::{Device, Nvml};
 
 use crate::device::{DeviceNumber, GpuUuid, HostIndex, InvalidName, MigUuid, Minor, PciBusId};
-use crate::inventory::{CapabilityNode, Gpu, Inventory, MigDevice, SCHEMA_VERSION};
+use crate::inventory::{CapabilityNode, Gpu, Inventory, MigDevice, Platform, SCHEMA_VERSION};
 
 /// The library's soname. Without the number it is there only on machines that compile for NVML.
 const LIBRARY: &str = "libnvidia-ml.so.1";
@@ -41,13 +41,19 @@ pub fn ask() -> Result<Inventory, AskError> {
     let capabilities = Capabilities::read();
     let mut gpus = Vec::new();
     for index in 0..count {
-        let device = nvml.device_by_index(index).map_err(query(format!("GPU {index}")))?;
-        gpus.push(gpu(&nvml, &device, index, &capabilities)?);
+        let device = nvml.device_by_index(index).map_err(query(format!("GPU {index}")));
+        match device.and_then(|device| gpu(&nvml, &device, index, &capabilities)) {
+            Ok(gpu) => gpus.push(gpu),
+            // It has fallen off the bus: nobody can have it, and the others keep their numbers.
+            Err(AskError::Query { source: NvmlError::GpuLost, .. }) => {}
+            Err(error) => return Err(error),
+        }
     }
     Ok(Inventory {
         schema_version: SCHEMA_VERSION,
         driver_version: nvml.sys_driver_version().ok(),
         source: "nvml".to_owned(),
+        platform: Platform::Usual,
         gpus,
     })
 }

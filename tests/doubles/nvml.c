@@ -2,6 +2,7 @@
 #include <ctype.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "host.h"
@@ -14,6 +15,7 @@ enum {
     NVML_ERROR_NOT_SUPPORTED = 3,
     NVML_ERROR_NOT_FOUND = 6,
     NVML_ERROR_INSUFFICIENT_SIZE = 7,
+    NVML_ERROR_GPU_IS_LOST = 15,
     NVML_ERROR_UNKNOWN = 999,
 };
 
@@ -166,6 +168,9 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *
         return result;
     if (index >= (unsigned)host->gpu_count)
         return NVML_ERROR_INVALID_ARGUMENT;
+    const char *lost = getenv("GPU_DOUBLE_LOST");
+    if (lost != NULL && strtoul(lost, NULL, 10) == index)
+        return NVML_ERROR_GPU_IS_LOST;
     *device = &gpu_handle[index];
     return NVML_SUCCESS;
 }

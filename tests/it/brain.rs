@@ -20,9 +20,12 @@ pub(crate) const INVENTORIES: [(&str, &str); 4] = [
     ("a100mig4", include_str!("../data/inventories/a100mig4.json")),
 ];
 
+/// One of a host where nothing can be chosen; the laws are about choices.
+const WITHOUT_SELECTION: (&str, &str) = ("wsl2", include_str!("../data/inventories/wsl2.json"));
+
 /// The inventory with this name.
 pub(crate) fn inventory(name: &str) -> Inventory {
-    let found = INVENTORIES.iter().find(|(known, _)| *known == name);
+    let found = INVENTORIES.iter().chain([&WITHOUT_SELECTION]).find(|(known, _)| *known == name);
     let (_, text) = found.unwrap_or_else(|| panic!("no inventory {name:?}"));
     Inventory::from_json(text.as_bytes()).unwrap()
 }

@@ -68,9 +68,9 @@ fn pages_are_found_by_a_misspelt_name_too() {
           override-matches-nothing, override-exceeds-grant, host-index-override,
           ambiguous-index, duplicate-entries, not-a-cuda-value, malformed-value,
           disabled-by-override, image-default-yields, image-request-ignored,
-          nothing-granted, unknown-device, request-unreadable, withheld,
-          cannot-narrow, cdi-out-of-date, one-mig-device, device-order-changed,
-          device-order-mixed, unfixable-env
+          nothing-granted, unknown-device, no-selection, request-unreadable,
+          withheld, cannot-narrow, cdi-out-of-date, one-mig-device,
+          device-order-changed, device-order-mixed, unfixable-env
     exit 2
     "#);
     insta::assert_snapshot!(error(&["explain", "withheld", "--format", "json"]), @r#"

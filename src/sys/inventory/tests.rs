@@ -3,6 +3,9 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 
+mod cached;
+mod hosts;
+
 const INFORMATION: &str = "Model: \t\t NVIDIA A100-SXM4-40GB\nIRQ:   \t\t 94\nGPU UUID: \t {uuid}\n\
     Video BIOS: \t 92.00.45.00.03\nBus Type: \t PCIe\nDMA Size: \t 47 bits\nDMA Mask: \t 0x7fffffffffff\n\
     Bus Location: \t {address}\nDevice Minor: \t {minor}\nGPU Firmware: \t 550.54.15\nGPU Excluded:\t No\n";
@@ -19,10 +22,8 @@ impl Host {
         let host = Self { folder: tempfile::tempdir().expect("a folder") };
         host.write("proc/driver/nvidia/version", VERSION);
         host.write("proc/sys/kernel/random/boot_id", "6e8e6a5e-0000-4000-8000-000000000001\n");
-        for (address, minor, uuid) in gpus {
-            let text = INFORMATION.replace("{uuid}", uuid).replace("{address}", address);
-            let text = text.replace("{minor}", &minor.to_string());
-            host.write(&format!("proc/driver/nvidia/gpus/{address}/information"), &text);
+        for gpu in gpus {
+            host.add(*gpu);
         }
         host
     }
@@ -31,6 +32,17 @@ impl Host {
         let path = self.folder.path().join(name);
         fs::create_dir_all(path.parent().expect("a parent")).expect("folders");
         fs::write(path, text).expect("a file");
+    }
+
+    fn remove(&self, name: &str) {
+        let path = self.folder.path().join(name);
+        if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }.expect("removed");
+    }
+
+    fn add(&self, (address, minor, uuid): (&str, u32, &str)) {
+        let text = INFORMATION.replace("{uuid}", uuid).replace("{address}", address);
+        let text = text.replace("{minor}", &minor.to_string());
+        self.write(&format!("proc/driver/nvidia/gpus/{address}/information"), &text);
     }
 
     /// A stand-in for cudaview-nvml: a shell script.
@@ -43,6 +55,9 @@ impl Host {
     fn places(&self) -> Places {
         Places {
             proc: self.folder.path().join("proc"),
+            dev: self.folder.path().join("dev"),
+            root: self.folder.path().to_owned(),
+            keeps: false,
             cache: self.folder.path().join("run/inventory.json"),
             helper: self.folder.path().join("cudaview-nvml"),
         }
@@ -86,48 +101,6 @@ fn a_gpu_that_is_not_initialised_and_mig_need_nvml() {
     host.write("proc/driver/nvidia/capabilities/gpu0/mig/gi1/access", "DeviceFileMinor: 12\n");
     host.helper(&format!("echo '{ONE}'"));
     assert_eq!(host.load().expect("an inventory").source, "nvml");
-}
-
-#[test]
-fn the_cache_holds_for_the_same_host_only() {
-    let host = Host::new(&UNINITIALISED);
-    host.helper(&format!("echo '{ONE}'"));
-    assert_eq!(refresh(&host.places()).expect("refreshed").source, "nvml");
-    host.helper("exit 1");
-    assert_eq!(host.load().expect("cached").source, "cache");
-    let path = host.places().cache;
-    assert_eq!(fs::metadata(&path).expect("a cache").permissions().mode() & 0o777, 0o644);
-
-    fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).expect("a mode");
-    assert!(host.load().is_err(), "a cache that others can write is not used");
-    fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).expect("a mode");
-
-    host.write("proc/driver/nvidia/capabilities/gpu1/mig/gi1/access", "");
-    assert!(host.load().is_err(), "MIG devices were made since");
-    fs::remove_dir_all(host.places().proc.join("driver/nvidia/capabilities")).expect("removed");
-    assert!(host.load().is_ok());
-
-    host.write("proc/sys/kernel/random/boot_id", "another\n");
-    assert!(host.load().is_err(), "another boot");
-}
-
-#[test]
-fn the_helper_says_why_and_may_not_hang() {
-    let host = Host::new(&[]);
-    let message = |host: &Host| {
-        let error = host.load().expect_err("no inventory");
-        let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-        (source, error.hint())
-    };
-    assert!(message(&host).0.starts_with("failed to start"));
-    host.helper("echo 'cudaview-nvml: failed to load NVML' >&2; exit 5");
-    assert_eq!(message(&host).0, "cudaview-nvml: failed to load NVML");
-    host.helper("echo hello");
-    assert_eq!(message(&host).0, "failed to read the answer of cudaview-nvml");
-    host.helper("exec sleep 60");
-    let (source, hint) = message(&host);
-    assert_eq!(source, "cudaview-nvml gave no answer within 5 seconds");
-    assert!(hint.contains("persistence mode"), "{hint}");
 }
 
 #[test]

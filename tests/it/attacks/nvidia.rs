@@ -15,9 +15,11 @@ fn spec_handed_on(config: &str, spec: &Value) -> Value {
     let runtime = folder.path().join("nvidia-container-runtime");
     write_program(&runtime, b"#!/bin/sh\nexit 0\n");
     let sandbox = Sandbox::new(&format!("low_level_runtime = ['{}']\n{config}", runtime.display()));
-    // Only root can make the driver's control node; any character device does where nothing opens it.
+    // Only root can make the driver's control nodes; any character device does where nothing opens it.
     fs::create_dir_all(sandbox.path("host/dev")).unwrap();
-    symlink("/dev/null", sandbox.path("host/dev/nvidiactl")).unwrap();
+    for name in ["nvidiactl", "nvidia-uvm"] {
+        symlink("/dev/null", sandbox.path("host/dev").join(name)).unwrap();
+    }
     sandbox.write_spec(spec);
     sandbox.create().ok();
     let text = fs::read_to_string(sandbox.path("bundle/config.json")).unwrap();

@@ -4,7 +4,7 @@ use cudaview::config::{
     Base, BaseWord, Config, ImageDefault, ImageRequest, Inject, OnNoMatch, OrderPolicy, UnknownRequest, WhenUnset,
 };
 use cudaview::device::{DeviceNumber, HostIndex, Minor};
-use cudaview::inventory::{CapabilityNode, Gpu, Inventory, MigDevice};
+use cudaview::inventory::{CapabilityNode, Gpu, Inventory, MigDevice, Platform};
 use cudaview::provenance::Provenance;
 use cudaview::record::Variables;
 use cudaview::request::{DeviceRequest, Selection, Source};
@@ -62,6 +62,7 @@ pub(crate) fn inventories() -> impl Strategy<Value = Inventory> {
         schema_version: 1,
         driver_version: driver.map(str::to_owned),
         source: "random".to_owned(),
+        platform: Platform::Usual,
         gpus: (0..indices.len())
             .map(|at| gpu(at, indices[at], minors[at], models[at], migs[at], empty_mig && at == 0))
             .collect(),

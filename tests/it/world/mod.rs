@@ -13,6 +13,7 @@ pub(crate) mod containerd;
 pub(crate) mod count;
 pub(crate) mod cri;
 pub(crate) mod dockerd;
+pub(crate) mod host;
 pub(crate) mod image;
 pub(crate) mod install;
 pub(crate) mod mounts;
