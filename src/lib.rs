@@ -20,6 +20,7 @@ pub mod cmd;
 pub mod config;
 pub mod cuda;
 pub mod device;
+pub mod doctor;
 pub mod edits;
 pub mod exit;
 pub mod finding;

@@ -8,7 +8,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::output::{Failure, print, report};
-use super::{demo, explain, install, inventory, job, log, predict};
+use super::{demo, doctor, explain, install, inventory, job, log, predict};
 use crate::exit::Exit;
 use crate::spelling;
 
@@ -22,6 +22,7 @@ or about a container of Docker, podman or containerd:
   cudaview explain --container NAME
 
   explain    what the program will see, who decided it, what to type instead
+  doctor     why there is no GPU, the wrong one, or one too few
   log        what was changed or refused, newest last
   flags      the GPUs of this shell, as flags for docker run
   inventory  the GPUs of this host, and their names and numbers
@@ -52,6 +53,9 @@ enum Command {
     /// What CUDA alone would show, before any rewrite
     #[command(after_help = PREDICT_AFTER)]
     Predict(PredictArgs),
+    /// Why there is no GPU, the wrong one, or one too few
+    #[command(after_help = DOCTOR_AFTER)]
+    Doctor(DoctorArgs),
     /// What was changed or refused, newest last
     #[command(after_help = LOG_AFTER)]
     Log(LogArgs),
@@ -128,6 +132,14 @@ Examples:
 A record is written for each container that was changed, refused, or had a
 request ignored, where the configuration's audit says: the journal, or
 /var/log/cudaview/audit.jsonl on a host without one.";
+
+const DOCTOR_AFTER: &str = "\
+The checks stand in the order of causes: the first problem can be the reason
+for those below it. Each says what follows from it, what was looked at, and
+what to type. Nothing is changed, started or loaded; NVML is not asked.
+
+Without root it leaves out what only root may see, and says so.
+It ends with 0 where there is no problem, and with 1 where there is one.";
 
 const FLAGS_AFTER: &str = "\
 Examples, in a job of a scheduler:
@@ -268,6 +280,19 @@ pub(super) struct LogArgs {
 }
 
 #[derive(Debug, Args)]
+pub(super) struct DoctorArgs {
+    /// Show the problems alone
+    #[arg(long)]
+    pub(super) problems: bool,
+    /// The system below DIR in place of this one
+    #[arg(long, value_name = "DIR", default_value = "/", hide_default_value = true)]
+    pub(super) root: PathBuf,
+    /// How to write the answer
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    pub(super) format: Format,
+}
+
+#[derive(Debug, Args)]
 pub(super) struct FlagsArgs {
     /// CDI names for --device, as podman takes them, in place of --gpus
     #[arg(long)]
@@ -300,6 +325,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Some(Command::Explain(arguments)) => explain::run(&arguments),
         Some(Command::Inventory(arguments)) => inventory::run(&arguments),
         Some(Command::Predict(arguments)) => predict::run(&arguments),
+        Some(Command::Doctor(arguments)) => doctor::run(&arguments),
         Some(Command::Log(arguments)) => log::run(&arguments),
         Some(Command::Flags(arguments)) => job::run(&arguments),
         Some(Command::Demo) => demo::run(),

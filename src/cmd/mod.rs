@@ -4,6 +4,7 @@ pub mod alone;
 pub mod cli;
 mod container;
 mod demo;
+mod doctor;
 pub mod door;
 mod explain;
 pub mod failure;

@@ -1,4 +1,4 @@
-//! A container of any engine, found by its id or name: for `explain` alone.
+//! A container of any engine, found by its id or name, for `explain`; and what Docker says of itself, for `doctor`.
 //!
 //! What is here asks engines, over their sockets and through their clients, and only reads. The wrapper and the hooks
 //! never come here: an engine holds the lock of the container that it is creating (`tests/it/invariants.rs`).
@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::provenance::{Engine, EngineFacts};
 use crate::sys::bundle::{Document, DocumentError};
 
-pub use docker::device_numbers;
+pub use docker::{Daemon, daemon, device_numbers};
 pub use places::Places;
 
 /// A container.
