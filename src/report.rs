@@ -13,6 +13,7 @@ mod json;
 mod log;
 mod page;
 mod predict;
+mod ps;
 mod refusal;
 mod said;
 mod style;
@@ -27,6 +28,7 @@ pub use json::{explain_json, predict_json};
 pub use log::{Columns, Logged, log_head, log_line};
 pub use page::page;
 pub use predict::predict_text;
+pub use ps::{Held, Holder, ps_json, ps_table};
 pub use refusal::{exec_refusal, refusal};
 pub use style::Style;
 

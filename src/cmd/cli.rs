@@ -8,7 +8,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::output::{Failure, print, report};
-use super::{demo, doctor, explain, install, inventory, job, log, predict};
+use super::{demo, doctor, explain, install, inventory, job, log, predict, ps};
 use crate::exit::Exit;
 use crate::spelling;
 
@@ -23,6 +23,7 @@ or about a container of Docker, podman or containerd:
 
   explain    what the program will see, who decided it, what to type instead
   doctor     why there is no GPU, the wrong one, or one too few
+  ps         who holds which GPU
   log        what was changed or refused, newest last
   flags      the GPUs of this shell, as flags for docker run
   inventory  the GPUs of this host, and their names and numbers
@@ -56,6 +57,9 @@ enum Command {
     /// Why there is no GPU, the wrong one, or one too few
     #[command(after_help = DOCTOR_AFTER)]
     Doctor(DoctorArgs),
+    /// Who holds which GPU
+    #[command(after_help = PS_AFTER)]
+    Ps(PsArgs),
     /// What was changed or refused, newest last
     #[command(after_help = LOG_AFTER)]
     Log(LogArgs),
@@ -122,6 +126,11 @@ It ends with 0 whatever it explains; the verdict stands in the first line.";
 const INVENTORY_AFTER: &str = "\
 Sources, the first that answers: --inventory, the file that config.toml names,
 /proc/driver/nvidia, the cache in /run/cudaview, NVML.";
+
+const PS_AFTER: &str = "\
+A container holds the GPUs that it can open, whether cudaview gave them or not.
+Whoever may talk to Docker, or owns a rootless container, sees those without
+root. A GPU with a dash may still be in use by what cannot be seen from here.";
 
 const LOG_AFTER: &str = "\
 Examples:
@@ -261,6 +270,19 @@ pub(super) struct PredictArgs {
 }
 
 #[derive(Debug, Args)]
+pub(super) struct PsArgs {
+    /// The host's GPUs, as cudaview inventory --format json prints them
+    #[arg(long, value_name = "FILE")]
+    pub(super) inventory: Option<PathBuf>,
+    /// A configuration in place of /etc/cudaview/config.toml
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+    /// How to write the answer
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    pub(super) format: Format,
+}
+
+#[derive(Debug, Args)]
 pub(super) struct LogArgs {
     /// The newest N records
     #[arg(short = 'n', long = "lines", value_name = "N", default_value_t = 20)]
@@ -326,6 +348,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Some(Command::Inventory(arguments)) => inventory::run(&arguments),
         Some(Command::Predict(arguments)) => predict::run(&arguments),
         Some(Command::Doctor(arguments)) => doctor::run(&arguments),
+        Some(Command::Ps(arguments)) => ps::run(&arguments),
         Some(Command::Log(arguments)) => log::run(&arguments),
         Some(Command::Flags(arguments)) => job::run(&arguments),
         Some(Command::Demo) => demo::run(),

@@ -16,7 +16,7 @@ use crate::plan::{Plan, Verdict, plan};
 use crate::provenance::{Engine, Provenance, found_later};
 use crate::record::{Record, Variables, devices};
 use crate::recorded::{as_is, as_recorded, from_audit as record_from};
-use crate::report::{Container, ImageEnv, Made, Origin, Subject, Tense, Told, gone, gone_json};
+use crate::report::{AsIs, Container, ImageEnv, Made, Origin, Subject, Tense, Told, gone, gone_json};
 use crate::situation::{HostFacts, Situation, from_spec};
 use crate::spec::Spec;
 use crate::spelling;
@@ -56,16 +56,13 @@ fn explain(found: &Found, arguments: &ExplainArgs, inventory: Inventory, config:
         }
         _ => inventory,
     };
-    // What Docker was asked for stands in its own answer; what was done, in the bundle.
-    let numbers = found.inspected.as_ref().map(containers::device_numbers).unwrap_or_default();
-    let by_engine = found.inspected.as_ref().map(|said| inspected::spec(said, &found.facts, &inventory, &numbers));
+    let by_engine = by_engine(found, &inventory);
     let spec = match (&by_engine, bundle) {
         (Some(value), _) => Spec::new(value).map_err(bad)?,
         (None, Some(bundle)) => bundle,
         (None, None) => return Err(nothing_to_look_at(found)),
     };
-    let host = HostFacts { mount_numbers: host::mount_numbers(spec), rootless: found.rootless, ..HostFacts::default() };
-    let mut situation = from_spec(spec, &inventory, &found.facts, &host, config);
+    let mut situation = situation(found, spec, &inventory, config);
     let audited = if found.bundle.is_none() && found.is_ours != Some(false) { newest(&found.id, config) } else { None };
     let of_audit = audited.as_ref().filter(|audited| audited["mode"] == "enforce" && audited["verdict"] != "refused");
     let record = record.or_else(|| record_from(of_audit?, &situation, &inventory));
@@ -108,6 +105,38 @@ fn explain(found: &Found, arguments: &ExplainArgs, inventory: Inventory, config:
         origin_unknown: "see where it comes from, below",
     };
     show(&subject, arguments.format)
+}
+
+/// The `config.json` that Docker makes of what it was asked for; what was done to it stands in the bundle.
+fn by_engine(found: &Found, inventory: &Inventory) -> Option<Value> {
+    let said = found.inspected.as_ref()?;
+    Some(inspected::spec(said, &found.facts, inventory, &containers::device_numbers(said)))
+}
+
+fn situation(found: &Found, spec: Spec<'_>, inventory: &Inventory, config: &Config) -> Situation {
+    let host = HostFacts { mount_numbers: host::mount_numbers(spec), rootless: found.rootless, ..HostFacts::default() };
+    from_spec(spec, inventory, &found.facts, &host, config)
+}
+
+/// What a running container can open, and what a program in it sees; `None` where there is nothing to look at.
+pub(super) fn seen(found: &Found, inventory: &Inventory, config: &Config) -> Option<AsIs> {
+    let bundle = found.bundle.as_ref().and_then(|value| Spec::new(value).ok());
+    let by_engine = by_engine(found, inventory);
+    let spec = by_engine.as_ref().and_then(|value| Spec::new(value).ok()).or(bundle)?;
+    let mut situation = situation(found, spec, inventory, config);
+    let record = bundle.and_then(Spec::record);
+    if let (Some(record), Engine::Docker) = (&record, found.engine) {
+        situation.provenance = record.provenance;
+        situation.current.clone_from(&situation.original);
+    }
+    let mut decided = plan(inventory, &situation, config);
+    let past = Past { record: record.as_ref(), audited: None, observes: config.mode == Mode::Observe };
+    Some(match made(found, &situation, &mut decided, bundle, inventory, &past, &mut Vec::new()) {
+        Made::Cudaview => {
+            AsIs { openable: decided.openable().to_vec(), visible: decided.visible, certain: decided.certain }
+        }
+        Made::ChangedAfter(is) | Made::HookAlone(is) | Made::Observed(is) | Made::Without(is) => is,
+    })
 }
 
 /// What the report says of it beside the plan.

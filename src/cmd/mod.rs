@@ -17,5 +17,6 @@ mod log;
 mod output;
 pub mod precreate;
 mod predict;
+mod ps;
 pub mod runtime;
 mod stand_in;

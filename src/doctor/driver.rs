@@ -179,6 +179,10 @@ pub(super) fn nodes(facts: &Facts) -> Check {
 fn missing_nodes(facts: &Facts, missing: &[&Node]) -> Check {
     let paths: Vec<String> = missing.iter().map(|node| node.path.clone()).collect();
     let are = if missing.len() == 1 { "is" } else { "are" };
+    let shown = match paths.as_slice() {
+        [first, second, rest @ ..] if rest.len() > 1 => format!("{first}, {second} and {} more", rest.len()),
+        all => list(all),
+    };
     let is_control = |name: &str| paths.iter().any(|path| path.ends_with(name));
     let consequence = if is_control("/nvidiactl") {
         "Neither CUDA nor nvidia-smi can start, neither here nor in a container."
@@ -194,7 +198,7 @@ fn missing_nodes(facts: &Facts, missing: &[&Node]) -> Check {
         [] => "/proc/devices (the modules are loaded)".to_owned(),
         modules => format!("/proc/devices (module {} not loaded)", modules.join(", ")),
     };
-    Check::error("device nodes", format!("{} {are} missing", list(&paths)))
+    Check::error("device nodes", format!("{shown} {are} missing"))
         .so(consequence)
         .looked_at(["/dev/nvidia*".to_owned(), devices])
         .fix(remedy(missing))

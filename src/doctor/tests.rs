@@ -129,10 +129,66 @@ fn nothing_is_wrong_where_all_is_well() {
 #[test]
 fn the_screen_of_session_5() {
     let checks = examine(&session());
-    insta::assert_snapshot!(text(&checks, 80, false), @"");
-    insta::assert_snapshot!(text(&checks, 120, false), @"");
+    insta::assert_snapshot!(text(&checks, 80, false), @r#"
+    ok       driver        550.54.15: kernel module and libraries agree
+    ok       GPUs          4 x NVIDIA A100-SXM4-40GB, host index = minor, no MIG
+    ERROR    device nodes  /dev/nvidia-uvm is missing
+             CUDA cannot start in any container; nvidia-smi works without it.
+             looked at: /dev/nvidia*, /proc/devices (module nvidia_uvm not loaded)
+             fix: sudo nvidia-modprobe -u -c0
+    ok       inventory     4 GPUs, read from /proc/driver/nvidia
+    ok       policy        /etc/cudaview/config.toml: owned by root, all keys known
+    warning  CDI           no specification for nvidia.com/gpu
+             podman run --device nvidia.com/gpu=1 cannot work, and cudaview has no
+             list of the driver's files: an image without libcuda.so.1 gets the
+             nodes alone.
+             looked at: /etc/cdi, /var/run/cdi
+             fix: sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml
+    ERROR    Docker        28.5.2 does not know the runtime "cudaview"
+             /etc/docker/daemon.json has it; the daemon has not read that yet.
+             looked at: /etc/docker/daemon.json, docker info
+             fix: sudo systemctl reload docker (running containers stay up)
+    ok       --gpus flag   accepted, by cudaview's nvidia-container-runtime-hook
+    ok       podman        the runtime "cudaview"; --device goes through CDI
+    ok       containerd    the handler "cudaview" is /usr/bin/cudaview-runtime
+    ok       cgroups       version 2: device rules are in force before hooks run
+    ok       systemd       GPU nodes are in the spec: daemon-reload leaves them
+    skipped  SELinux       not enabled on this host
+    skipped  processes     needs root: sudo cudaview doctor
+    "#);
+    insta::assert_snapshot!(text(&checks, 120, false), @r#"
+    ok       driver        550.54.15: kernel module and libraries agree
+    ok       GPUs          4 x NVIDIA A100-SXM4-40GB, host index = minor, no MIG
+    ERROR    device nodes  /dev/nvidia-uvm is missing
+             CUDA cannot start in any container; nvidia-smi works without it.
+             looked at: /dev/nvidia*, /proc/devices (module nvidia_uvm not loaded)
+             fix: sudo nvidia-modprobe -u -c0
+    ok       inventory     4 GPUs, read from /proc/driver/nvidia
+    ok       policy        /etc/cudaview/config.toml: owned by root, all keys known
+    warning  CDI           no specification for nvidia.com/gpu
+             podman run --device nvidia.com/gpu=1 cannot work, and cudaview has no list of the driver's files: an image
+             without libcuda.so.1 gets the nodes alone.
+             looked at: /etc/cdi, /var/run/cdi
+             fix: sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml
+    ERROR    Docker        28.5.2 does not know the runtime "cudaview"
+             /etc/docker/daemon.json has it; the daemon has not read that yet.
+             looked at: /etc/docker/daemon.json, docker info
+             fix: sudo systemctl reload docker (running containers stay up)
+    ok       --gpus flag   accepted, by cudaview's nvidia-container-runtime-hook
+    ok       podman        the runtime "cudaview"; --device goes through CDI
+    ok       containerd    the handler "cudaview" is /usr/bin/cudaview-runtime
+    ok       cgroups       version 2: device rules are in force before hooks run
+    ok       systemd       GPU nodes are in the spec: daemon-reload leaves them
+    skipped  SELinux       not enabled on this host
+    skipped  processes     needs root: sudo cudaview doctor
+    "#);
     assert_eq!(doctor_summary(&checks), "2 errors, 1 warning: start at the top, one cause may have several effects");
-    insta::assert_snapshot!(doctor(&checks[..3], true, Style { width: 80, colour: true }), @"");
+    let coloured = doctor(&checks[..3], true, Style { width: 80, colour: true });
+    assert!(
+        coloured.starts_with("\u{1b}[31mERROR\u{1b}[0m    device nodes  /dev/nvidia-uvm is missing\n"),
+        "{coloured:?}"
+    );
+    assert!(coloured.ends_with("\u{1b}[36mfix\u{1b}[0m: sudo nvidia-modprobe -u -c0\n"), "{coloured:?}");
     for width in [20, 40, 60, 80] {
         let longest = text(&checks, width, false).lines().map(|line| line.chars().count()).max();
         assert!(width < 60 || longest < Some(width), "{width}: {longest:?}");
@@ -146,7 +202,19 @@ fn the_same_for_programs() {
         json["checks"].as_array().expect("checks").iter().filter_map(|check| check["name"].as_str()).collect();
     assert_eq!(names, ["device nodes", "CDI", "Docker"]);
     assert_eq!((&json["errors"], &json["warnings"], &json["skipped"]), (&2.into(), &1.into(), &2.into()));
-    insta::assert_snapshot!(serde_json::to_string_pretty(&json["checks"][0]).expect("JSON"), @"");
+    insta::assert_snapshot!(serde_json::to_string_pretty(&json["checks"][0]).expect("JSON"), @r#"
+    {
+      "name": "device nodes",
+      "status": "error",
+      "line": "/dev/nvidia-uvm is missing",
+      "consequence": "CUDA cannot start in any container; nvidia-smi works without it.",
+      "lookedAt": [
+        "/dev/nvidia*",
+        "/proc/devices (module nvidia_uvm not loaded)"
+      ],
+      "fix": "sudo nvidia-modprobe -u -c0"
+    }
+    "#);
     let all = doctor_json(&examine(&well()), false);
     assert_eq!(all["checks"].as_array().map(Vec::len), Some(14));
 }
@@ -244,7 +312,14 @@ fn nodes() {
     row(|n| n[1].state = NodeState::Missing, Error, &["/dev/nvidia-uvm is missing", "sudo nvidia-modprobe -u -c0"]);
     row(|n| n[3].state = NodeState::Missing, Error, &["/dev/nvidia1 is missing", "sudo nvidia-smi -L"]);
     let all = |n: &mut Vec<Node>| n.iter_mut().for_each(|node| node.state = NodeState::Missing);
-    row(all, Error, &["and /dev/nvidia3 are missing", "sudo nvidia-smi -L && sudo nvidia-modprobe -u -c0"]);
+    row(
+        all,
+        Error,
+        &[
+            "/dev/nvidiactl, /dev/nvidia-uvm and 4 more are missing",
+            "sudo nvidia-smi -L && sudo nvidia-modprobe -u -c0",
+        ],
+    );
     let stale = |n: &mut Vec<Node>| n[1].state = NodeState::There(DeviceNumber { major: 508, minor: 0 }, 0o666);
     row(stale, Error, &["is device 508:0; the driver's is 510:0", "sudo rm /dev/nvidia-uvm && sudo nvidia-modprobe"]);
     let closed = |n: &mut Vec<Node>| n[2].state = NodeState::There(DeviceNumber { major: 195, minor: 0 }, 0o660);

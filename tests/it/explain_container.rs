@@ -73,6 +73,22 @@ fn json(command: Command, container: &str, more: &[&str]) -> Value {
     serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {ran}"))
 }
 
+/// What `cudaview ps` says of each GPU: who holds it, and as which `cuda:N`.
+#[track_caller]
+fn held(mut command: Command) -> Vec<Vec<(String, Option<u64>)>> {
+    let ran = run(command.args(["ps", "--format", "json"])).ok();
+    assert_eq!(ran.stderr, "", "{ran}");
+    let told: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let holder = |holder: &Value| (holder["name"].as_str().unwrap().to_owned(), holder["cudaOrdinal"].as_u64());
+    let gpus = told["gpus"].as_array().unwrap().iter();
+    gpus.map(|gpu| gpu["heldBy"].as_array().unwrap().iter().map(holder).collect()).collect()
+}
+
+/// A holder of a GPU, as [`held`] has it.
+fn by(name: &str, ordinal: impl Into<Option<u64>>) -> (String, Option<u64>) {
+    (name.to_owned(), ordinal.into())
+}
+
 /// Origin and origin at create of a variable.
 #[track_caller]
 fn origin<'a>(answer: &'a Value, variable: &str) -> (&'a str, Option<&'a str>) {

@@ -126,17 +126,21 @@ fn the_brain_cannot_reach_the_system() {
 /// An engine holds the lock of the container that it creates: who is called then must not call back. One module asks
 /// engines, one shell names that module, and the wrapper and the hooks name neither.
 #[test]
-fn only_explain_asks_an_engine() {
+fn only_three_commands_ask_an_engine() {
     let places = |words: &[&str]| -> BTreeSet<String> {
         let mentioned = |(file, text): &(String, String)| !mentions(file, text, words).is_empty();
         sources().into_iter().filter(mentioned).map(|(file, _)| file).collect()
     };
     let only = |files: &[&str]| files.iter().map(|file| (*file).to_owned()).collect::<BTreeSet<_>>();
     assert_eq!(places(&["UnixStream", "rustix::net"]), only(&["src/sys/containers/http.rs"]));
-    assert_eq!(places(&["sys::containers", "containers::"]), only(&["src/cmd/container.rs"]));
+    let asking = only(&["src/cmd/container.rs", "src/cmd/ps.rs", "src/sys/doctor/docker.rs"]);
+    assert_eq!(places(&["sys::containers", "containers::"]), asking);
+    assert_eq!(places(&["sys::doctor", "doctor::facts"]), only(&["src/cmd/doctor.rs"]));
+    assert_eq!(places(&["doctor::run"]), only(&["src/cmd/cli.rs"]));
     assert_eq!(places(&["mod containers"]), only(&["src/sys/mod.rs"]));
     assert_eq!(places(&["container::run"]), only(&["src/cmd/explain.rs"]));
     assert_eq!(places(&["explain::run"]), only(&["src/cmd/cli.rs"]));
+    assert_eq!(places(&["ps::run"]), only(&["src/cmd/cli.rs"]));
     // Nor do they start a client of an engine's.
     let starts = places(&["Command::new"]);
     let doors = ["alone", "door", "hook", "precreate", "runtime"].map(|door| format!("src/cmd/{door}.rs"));

@@ -18,6 +18,7 @@ mod containerd;
 mod cudaview_docker;
 mod cudaview_runc;
 mod docker_provenance;
+mod doctor;
 mod doors;
 mod explain_container;
 mod gpu_script;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Found, Places, Search, choose, is_our_runtime, read_config, runtime_in};
+use super::{Found, Places, Search, choose, is_our_runtime, made, read_config, runtime_in};
 use crate::provenance::{Engine, EngineFacts};
 use crate::sys::child::ask;
 use crate::sys::{processes, provenance, runtime};
@@ -54,6 +54,20 @@ pub(super) fn search(name: &str, places: &Places, search: &mut Search) {
                     search.one_of_several(task.engine(), &task.id, task.name().unwrap_or_default());
                 }
             }
+        }
+    }
+}
+
+pub(super) fn running(places: &Places, search: &mut Search) {
+    for (socket, folder) in &folders(places) {
+        match tasks(folder) {
+            // Docker was asked itself, where it may be asked.
+            Ok(tasks) => {
+                for task in tasks.iter().filter(|task| !search.knows(&task.id)).collect::<Vec<_>>() {
+                    search.found.push(of_bundle(task));
+                }
+            }
+            Err(error) => search.failed(socket, &error, places.containerd_is_named),
         }
     }
 }
@@ -123,6 +137,17 @@ impl Task {
 }
 
 fn found(socket: &Path, task: &Task) -> Found {
+    let mut out = of_bundle(task);
+    if out.facts.engine == Engine::Containerd
+        && let Err(reason) = image(socket, task, &mut out)
+    {
+        out.facts.notes.push(reason);
+    }
+    out
+}
+
+/// What the bundle alone says.
+fn of_bundle(task: &Task) -> Found {
     let nothing = Value::Null;
     let config = task.config.as_ref().unwrap_or(&nothing);
     let mut facts = provenance::facts(&task.bundle, config, &task.id, None);
@@ -141,12 +166,10 @@ fn found(socket: &Path, task: &Task) -> Found {
         out.notes.push(format!("{:?} cannot be read", task.bundle.join("config.json")));
     }
     out.bundle.clone_from(&task.config);
+    out.since = made(&task.bundle);
     if is_containerds {
         out.facts.container_name = task.name().map(str::to_owned);
         out.facts.image = task.annotation("io.kubernetes.cri.image-name").map(str::to_owned);
-        if let Err(reason) = image(socket, task, &mut out) {
-            out.facts.notes.push(reason);
-        }
     }
     out
 }

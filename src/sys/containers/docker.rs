@@ -36,6 +36,25 @@ pub(super) fn search(name: &str, places: &Places, search: &mut Search) {
     }
 }
 
+pub(super) fn running(places: &Places, search: &mut Search) {
+    if let Some(host) = &places.docker_elsewhere {
+        search.look(format!("DOCKER_HOST={host:?}"), "only a unix socket is asked");
+    }
+    for socket in &places.docker {
+        match ask(socket, "/containers/json") {
+            Ok((200, Value::Array(all))) => {
+                for (id, _) in all.iter().filter_map(listed) {
+                    // One that ended meanwhile holds nothing any more.
+                    let Ok((200, inspected)) = ask(socket, &format!("/containers/{id}/json")) else { continue };
+                    search.found.extend(found(socket, inspected));
+                }
+            }
+            Ok((_, answer)) => search.look(socket.display(), format!("{:?}", message(&answer))),
+            Err(error) => search.failed(socket, &error, places.docker_is_named),
+        }
+    }
+}
+
 /// An answer's status and JSON.
 fn ask(socket: &Path, target: &str) -> io::Result<(u16, Value)> {
     let answer = http::get(socket, target)?;
@@ -87,12 +106,13 @@ fn several(socket: &Path, beginning: &str, search: &mut Search) {
 /// Every container of a daemon: its id and its name.
 fn list(socket: &Path) -> Vec<(String, String)> {
     let Ok((200, Value::Array(all))) = ask(socket, "/containers/json?all=1") else { return Vec::new() };
-    let one = |container: &Value| {
-        let name = container.pointer("/Names/0").and_then(Value::as_str).unwrap_or_default();
-        let id = container["Id"].as_str().filter(|id| provenance::is_digest(id))?;
-        Some((id.to_owned(), name.trim_start_matches('/').to_owned()))
-    };
-    all.iter().filter_map(one).collect()
+    all.iter().filter_map(listed).collect()
+}
+
+fn listed(container: &Value) -> Option<(String, String)> {
+    let name = container.pointer("/Names/0").and_then(Value::as_str).unwrap_or_default();
+    let id = container["Id"].as_str().filter(|id| provenance::is_digest(id))?;
+    Some((id.to_owned(), name.trim_start_matches('/').to_owned()))
 }
 
 fn found(socket: &Path, inspected: Value) -> Option<Found> {
@@ -112,6 +132,7 @@ fn found(socket: &Path, inspected: Value) -> Option<Found> {
     out.state = text("/State/Status");
     // Go's zero time stands for a program that never ran.
     out.ran = text("/State/StartedAt").map(|time| !time.starts_with("0001-"));
+    out.since = text("/State/StartedAt").and_then(|time| humantime::parse_rfc3339(&time).ok());
     let failure = text("/State/Error").unwrap_or_default();
     out.was_refused = failure.contains("cudaview: refused");
     if out.ran == Some(false) {

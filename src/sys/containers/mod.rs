@@ -1,4 +1,5 @@
-//! A container of any engine, found by its id or name, for `explain`; and what Docker says of itself, for `doctor`.
+//! A container of any engine, found by its id or name, for `explain` and `ps`; and what Docker says of itself, for
+//! `doctor`.
 //!
 //! What is here asks engines, over their sockets and through their clients, and only reads. The wrapper and the hooks
 //! never come here: an engine holds the lock of the container that it is creating (`tests/it/invariants.rs`).
@@ -10,6 +11,7 @@ mod places;
 mod podman;
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use serde_json::Value;
 
@@ -38,6 +40,8 @@ pub struct Found {
     pub state: Option<String>,
     /// Whether its program ever ran, where that is known.
     pub ran: Option<bool>,
+    /// When it was started, of one that runs.
+    pub since: Option<SystemTime>,
     /// cudaview refused it, by the engine's own word.
     pub was_refused: bool,
     /// The engine is an ordinary user's: nobody enforces device rules.
@@ -63,6 +67,7 @@ impl Found {
             is_ours: None,
             state: None,
             ran: None,
+            since: None,
             was_refused: false,
             rootless: false,
             bundle: None,
@@ -169,6 +174,16 @@ pub fn find(name: &str, places: &Places) -> Search {
     search
 }
 
+/// Every container that runs and that whoever asks may see, by the engines' own words. Never fails, as [`find`].
+pub fn running(places: &Places) -> Search {
+    let mut search = Search::default();
+    docker::running(places, &mut search);
+    podman::running(places, &mut search);
+    containerd::running(places, &mut search);
+    search.found.retain(Found::is_running);
+    search
+}
+
 /// Whether a text can be an engine's id or name of a container. It goes into questions, so nothing else may.
 pub fn is_name(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
@@ -207,6 +222,11 @@ fn read_config(bundle: &Path) -> Result<(PathBuf, Value), DocumentError> {
     let document = Document::read(&path)?;
     // What is no JSON is nobody's configuration, and is told where it is looked at.
     Ok((path, serde_json::from_slice(&document.bytes).unwrap_or_default()))
+}
+
+/// When a bundle was made: engines write `config.json` anew for each start.
+fn made(bundle: &Path) -> Option<SystemTime> {
+    bundle.join("config.json").metadata().ok()?.modified().ok()
 }
 
 /// The runtime that a shim was told to use, from its bundle.

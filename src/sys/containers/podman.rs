@@ -1,6 +1,8 @@
 //! podman's containers, in the storage of whoever asks.
 
-use super::{Found, Places, Search, choose, is_our_runtime, read_config};
+use std::path::Path;
+
+use super::{Found, Places, Search, choose, is_our_runtime, made, read_config};
 use crate::provenance::{Engine, EngineFacts};
 use crate::sys::bundle::DocumentError;
 use crate::sys::provenance::{self, podman};
@@ -8,25 +10,7 @@ use crate::sys::{processes, trusted};
 
 pub(super) fn search(name: &str, places: &Places, search: &mut Search) {
     for root in &places.storage {
-        // Root must not be led around in a folder that somebody else can rebuild meanwhile.
-        match trusted::folder(root) {
-            Ok(()) => {}
-            Err(trusted::Untrusted::Read { source, .. }) => {
-                search.failed(root, &source, places.storage_is_named);
-                continue;
-            }
-            Err(error) => {
-                search.look(root.display(), error.to_string());
-                continue;
-            }
-        }
-        let listed = match podman::list(root) {
-            Ok(listed) => listed,
-            Err(reason) => {
-                search.look(root.display(), reason);
-                continue;
-            }
-        };
+        let Some(listed) = list(root, places, search) else { continue };
         match choose(name, &listed, |one| &one.id, |one| one.names.iter().any(|own| own == name)) {
             Ok(Some(container)) => search.found.push(found(container)),
             Ok(None) => {
@@ -41,6 +25,34 @@ pub(super) fn search(name: &str, places: &Places, search: &mut Search) {
             }
         }
     }
+}
+
+pub(super) fn running(places: &Places, search: &mut Search) {
+    for root in &places.storage {
+        for one in list(root, places, search).unwrap_or_default() {
+            // Whether it runs is known before anything else of it is read.
+            if processes::called("conmon").any(|process| process.argument("-c") == Some(&one.id)) {
+                search.found.push(found(&one));
+            }
+        }
+    }
+}
+
+/// The containers of a storage, or a word on why they are not known.
+fn list(root: &Path, places: &Places, search: &mut Search) -> Option<Vec<podman::Listed>> {
+    // Root must not be led around in a folder that somebody else can rebuild meanwhile.
+    match trusted::folder(root) {
+        Ok(()) => {}
+        Err(trusted::Untrusted::Read { source, .. }) => {
+            search.failed(root, &source, places.storage_is_named);
+            return None;
+        }
+        Err(error) => {
+            search.look(root.display(), error.to_string());
+            return None;
+        }
+    }
+    podman::list(root).map_err(|reason| search.look(root.display(), reason)).ok()
 }
 
 fn found(listed: &podman::Listed) -> Found {
@@ -65,6 +77,7 @@ fn found(listed: &podman::Listed) -> Found {
             out.looked_at.push(config.display().to_string());
         }
     }
+    out.since = made(&listed.bundle);
     out.rootless = !rustix::process::geteuid().is_root();
     monitor(&listed.id, &mut out);
     if !out.is_running() && out.bundle.is_some() {

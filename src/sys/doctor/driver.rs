@@ -14,14 +14,13 @@ use crate::sys::driver;
 use crate::sys::inventory::driver_version;
 
 /// Where the driver's libraries are: by Debian, Red Hat and others, NixOS, and on nodes of clouds.
-const LIBRARY_FOLDERS: [&str; 8] = [
+const LIBRARY_FOLDERS: [&str; 7] = [
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib/aarch64-linux-gnu",
     "/usr/lib64",
     "/usr/lib",
     "/run/opengl-driver/lib",
     "/usr/local/nvidia/lib64",
-    "/home/kubernetes/bin/nvidia/lib64",
     "/usr/lib/nvidia",
 ];
 

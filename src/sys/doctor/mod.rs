@@ -74,7 +74,8 @@ impl Root {
 
 /// Everything about the system at `root`.
 pub fn facts(root: &Path) -> Facts {
-    let root = &Root(root.to_owned());
+    // Without a slash at its end, so that it can be taken off the paths that were found.
+    let root = &Root(root.components().collect());
     let (policy, config) = configuration(root);
     let inventory = inventory(root, &config);
     let nodes = driver::nodes(root, &config, inventory.as_ref().ok());

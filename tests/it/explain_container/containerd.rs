@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use super::{Asker, answer, ask, hosts, json, looked_at, origin};
+use super::{Asker, answer, ask, by, held, hosts, json, looked_at, origin};
 use crate::world::containerd::{Containerd, Door, GPUS_1_3};
 use crate::world::cri::{Channel, container};
 use crate::world::{find_program, require};
@@ -85,4 +85,15 @@ fn explain_containerd_cri() {
     let told = json(command(&containerd, Asker::Root), &default[..13], &[]);
     assert_eq!((origin(&told, CVD), hosts(&told["visible"])), (("image", Some("unknown")), vec![1]), "{told:#}");
     pod.end();
+}
+
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn ps_containerd() {
+    let containerd = start("runc");
+    containerd.import("default", IMAGE, &[]);
+    containerd.up(Door::Cudaview, "held", &[&GPUS_1_3[..], &["--env", "CUDA_VISIBLE_DEVICES=3"]].concat(), IMAGE);
+    containerd.up(Door::Plain, "held-plainly", &GPUS_1_3, IMAGE);
+    let gpus = held(command(&containerd, Asker::Root));
+    assert_eq!(gpus, [vec![], vec![by("held-plainly", 0)], vec![], vec![by("held", 0), by("held-plainly", 1)]]);
 }

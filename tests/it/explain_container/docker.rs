@@ -5,8 +5,8 @@ use std::os::unix::fs::{PermissionsExt, chown};
 
 use serde_json::{Value, json};
 
-use super::{Asker, GROUP, answer, ask, hosts, json, looked_at, origin};
-use crate::world::command::Ran;
+use super::{Asker, GROUP, answer, ask, by, held, hosts, json, looked_at, origin};
+use crate::world::command::{Ran, run};
 use crate::world::dockerd::IMAGE;
 use crate::world::{A100X4, Dockerd, Install, cdi, require};
 
@@ -343,4 +343,34 @@ fn explain_docker_what_was_done_outlives_the_configuration() {
     let text = host.text(Asker::Member, "trainer");
     assert!(text.starts_with("trainer would see 1 GPU: cuda:0 is host GPU 0 "), "{text}");
     assert!(text.contains("\nnote: no record says what was done: "), "{text}");
+}
+
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn ps_docker() {
+    let host = Host::new(&graphdriver(), "");
+    host.up("trainer", IMAGE, &[&GPUS_1_3[..], &["-e", "CUDA_VISIBLE_DEVICES=3,1"]].concat());
+    host.up("hidden", IMAGE, &["--gpus", "device=1", "-e", "CUDA_VISIBLE_DEVICES=-1"]);
+    host.up("none", IMAGE, &[]);
+    let devices = host.install.docker_devices(&[2]);
+    host.docker.up("plain", &devices.iter().map(String::as_str).collect::<Vec<_>>(), IMAGE);
+    for asker in [Asker::Root, Asker::Member] {
+        let mut gpus = held(host.command(asker));
+        for holders in &mut gpus {
+            holders.sort();
+        }
+        let expected =
+            [vec![], vec![by("hidden", None), by("trainer", 1)], vec![by("plain", 0)], vec![by("trainer", 0)]];
+        assert_eq!(gpus, expected, "{asker:?}");
+    }
+    let text = run(host.command(Asker::Member).arg("ps").env_remove("COLUMNS")).ok().stdout;
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    assert!(text.contains("\nGPU 1 is shared: "), "{text}");
+    // What cannot be looked at is not called idle.
+    let text = run(host.command(Asker::Stranger).arg("ps").env("COLUMNS", "1000")).ok().stdout;
+    assert!(text.contains("\n0    -\n1    -\n2    -\n3    -\n"), "{text}");
+    assert!(text.contains("docker.sock (not permitted)"), "{text}");
+
+    host.docker.docker(&["rm", "--force", "trainer", "hidden", "plain"]).ok();
+    assert_eq!(held(host.command(Asker::Root)), [[], [], [], []] as [[_; 0]; 4]);
 }

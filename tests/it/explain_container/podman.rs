@@ -2,7 +2,8 @@
 
 use std::process::Command;
 
-use super::{answer, ask, hosts, json, looked_at, origin};
+use super::{answer, ask, by, held, hosts, json, looked_at, origin};
+use crate::world::command::run;
 use crate::world::podman::{IMAGE, Podman, Setup};
 use crate::world::{A100X4, Install, require};
 
@@ -140,4 +141,37 @@ fn explain_podman_a_users_storage_is_not_for_root() {
     // The audit trail of a rootless container is its owner's, who may not write this installation's.
     let ran = ask(command, "mine", &[]).failed_with(1);
     assert!(ran.stderr.contains("belongs to uid") && ran.stderr.contains("asked about by its"), "{ran}");
+}
+
+#[track_caller]
+fn held_by(setup: Setup, how: &str) {
+    let host = Host::new(setup);
+    host.podman.up("trainer", &[&GPUS_1_3[..], &["-e", "CUDA_VISIBLE_DEVICES=3,1"]].concat(), IMAGE);
+    host.podman.up("one", &["--device", "nvidia.com/gpu=2"], IMAGE);
+    let expected = [vec![], vec![by("trainer", 1)], vec![by("one", 0)], vec![by("trainer", 0)]];
+    assert_eq!(held(host.command()), expected);
+    let text = run(host.command().arg("ps")).ok().stdout;
+    assert!(text.contains(how), "{text}");
+    host.podman.podman(&["rm", "--force", "--time", "0", "trainer"]).ok();
+    assert_eq!(held(host.command()), [vec![], vec![], vec![by("one", 0)], vec![]]);
+}
+
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn ps_podman() {
+    held_by(WRAPPER, "  podman  ");
+}
+
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn ps_podman_rootless_by_its_owner() {
+    held_by(Setup { rootless: true, ..WRAPPER }, "  podman, rootless  ");
+}
+
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn ps_podman_without_cudaview() {
+    let host = Host::new(Setup::PLAIN);
+    host.podman.up("plain", &[&GPUS_1_3[..], &["-e", "CUDA_VISIBLE_DEVICES=1"]].concat(), IMAGE);
+    assert_eq!(held(host.command()), [vec![], vec![by("plain", None)], vec![], vec![by("plain", 0)]]);
 }
