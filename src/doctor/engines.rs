@@ -63,6 +63,10 @@ fn unknown(facts: &Facts, version: &str) -> Check {
         || !facts.podman.hooks.is_empty()
         || !facts.containerd.handlers.is_empty();
     let check = if elsewhere { Check::warning(NAME, line) } else { Check::error(NAME, line) };
+    if docker.file_is_denied {
+        let fix = format!("sudo cudaview doctor says whether {} has it", docker.file.path);
+        return check.so("docker run --runtime cudaview says: unknown or invalid runtime name.").fix(fix);
+    }
     let wrapper = facts.programs.iter().find(|program| program.path.ends_with("/cudaview-runtime"));
     let wrapper = wrapper.filter(|program| program.problem.is_none()).map_or(WRAPPER, |program| program.path.as_str());
     check.so("docker run --runtime cudaview says: unknown or invalid runtime name.").fix(format!(

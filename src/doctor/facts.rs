@@ -188,6 +188,8 @@ pub struct Docker {
     pub cgroup_driver: String,
     /// Its configuration.
     pub file: File,
+    /// Whoever asks may not read it.
+    pub file_is_denied: bool,
     /// The runtimes in the configuration.
     pub in_file: Vec<Runtime>,
     /// What makes it read the configuration again.

@@ -29,8 +29,8 @@ fn broken(path: &str) -> Runtime {
     Runtime { problem: Some("is not there".to_owned()), ..runtime(path) }
 }
 
-fn trouble() -> Option<Trouble> {
-    Some(Trouble { text: "it is broken".to_owned(), fix: "mend it".to_owned() })
+fn trouble() -> Trouble {
+    Trouble { text: "it is broken".to_owned(), fix: "mend it".to_owned() }
 }
 
 const WRAPPER: &str = "/usr/bin/cudaview-runtime";
@@ -75,6 +75,7 @@ fn well() -> Facts {
             live_restore: false,
             cgroup_driver: "systemd".to_owned(),
             file: File { path: "/etc/docker/daemon.json".to_owned(), exists: true, trouble: None },
+            file_is_denied: false,
             in_file: vec![runtime(WRAPPER)],
             reload: "sudo systemctl reload docker".to_owned(),
             restart: "sudo systemctl restart docker".to_owned(),
@@ -280,7 +281,7 @@ fn the_driver() {
     for name in ["device nodes", "inventory"] {
         let change = |facts: &mut Facts| {
             facts.driver.modules.clear();
-            facts.inventory = Err(trouble().expect("one"));
+            facts.inventory = Err(trouble());
         };
         check(name, change, Skipped, &["see above"]);
     }
@@ -294,7 +295,7 @@ fn gpus_and_their_list() {
     check("GPUs", of(A100MIG4), Fine, &["MIG devices on GPU "]);
     let empty = |facts: &mut Facts| facts.inventory.as_mut().expect("one").gpus[2].mig_enabled = true;
     check("GPUs", empty, Warning, &["no MIG device: GPU 2", "sudo nvidia-smi -i 2 -mig 0"]);
-    let unknown = |facts: &mut Facts| facts.inventory = Err(trouble().expect("one"));
+    let unknown = |facts: &mut Facts| facts.inventory = Err(trouble());
     check("GPUs", unknown, Skipped, &["see inventory"]);
     check("inventory", unknown, Error, &["it is broken", "mend it"]);
     check("inventory", |_| {}, Fine, &["4 GPUs, read from /proc/driver/nvidia"]);
@@ -330,7 +331,7 @@ fn nodes() {
 fn policy_and_programs() {
     check("policy", |_| {}, Fine, &["/etc/cudaview/config.toml: owned by root, all keys known"]);
     check("policy", |facts| facts.policy.exists = false, Fine, &["no /etc/cudaview/config.toml: the defaults"]);
-    check("policy", |facts| facts.policy.trouble = trouble(), Error, &["it is broken", "mend it"]);
+    check("policy", |facts| facts.policy.trouble = Some(trouble()), Error, &["it is broken", "mend it"]);
     check("policy", |facts| facts.config.mode = Mode::Observe, Warning, &["observe"]);
     let none = |facts: &mut Facts| facts.low_level_runtime = Err("no low-level runtime found".to_owned());
     check("policy", none, Error, &["no low-level runtime found", "install runc or crun"]);
@@ -348,7 +349,7 @@ fn cdi() {
     row(|cdi| cdi.files.clear(), Warning, &["no specification for nvidia.com/gpu", generate]);
     let no_ctk = |cdi: &mut Cdi| (cdi.files, cdi.has_ctk) = (Vec::new(), false);
     row(no_ctk, Warning, &["(package nvidia-container-toolkit-base)"]);
-    row(|cdi| cdi.trouble = trouble(), Error, &["it is broken", "mend it"]);
+    row(|cdi| cdi.trouble = Some(trouble()), Error, &["it is broken", "mend it"]);
     let stale = |cdi: &mut Cdi| cdi.files[0].missing = vec!["/usr/lib/libcuda.so.1.2".to_owned()];
     row(stale, Error, &["/etc/cdi/nvidia.yaml is out of date", "It names /usr/lib/libcuda.so.1.2, which", generate]);
     row(|cdi| drop(cdi.files[0].devices.remove(2)), Warning, &["has no GPU 2", generate]);
@@ -380,7 +381,7 @@ fn docker_and_its_runtime() {
     let moved = |d: &mut Docker| d.runtimes[0].path = "/opt/bin/cudaview-runtime".to_owned();
     row(moved, Warning, &["28.5.2 still starts /opt/bin/cudaview-runtime", "says /usr/bin/cudaview-runtime", reload]);
     row(|d| d.runtimes = vec![broken(WRAPPER)], Error, &["cudaview-runtime, which is not there"]);
-    row(|d| d.file.trouble = trouble(), Error, &["it is broken", "mend it"]);
+    row(|d| d.file.trouble = Some(trouble()), Error, &["it is broken", "mend it"]);
     row(|d| d.in_file.clear(), Fine, &["\"cudaview\""]);
 }
 
@@ -398,6 +399,11 @@ fn a_docker_that_was_never_told() {
         facts.containerd = Containerd::default();
     };
     check("Docker", alone, Error, &["28.5.2 does not know cudaview", "unknown or invalid runtime name", added]);
+    let denied = |facts: &mut Facts| {
+        alone(facts);
+        facts.docker.file_is_denied = true;
+    };
+    check("Docker", denied, Error, &["sudo cudaview doctor says whether /etc/docker/daemon.json has it"]);
     // Another engine calls cudaview.
     check("Docker", never, Warning, &["28.5.2 does not know cudaview", added]);
 }
@@ -456,7 +462,7 @@ fn podman_and_its_hooks() {
     row(|_| {}, Fine, &["the runtime \"cudaview\"; --device goes through CDI"]);
     row(|p| p.default_runtime = Some("cudaview".to_owned()), Fine, &["(its default); --device"]);
     row(|p| p.installed = false, Skipped, &["not installed"]);
-    row(|p| p.trouble = trouble(), Error, &["it is broken"]);
+    row(|p| p.trouble = Some(trouble()), Error, &["it is broken"]);
     row(|p| p.runtimes = vec![broken(WRAPPER)], Error, &["which is not there"]);
     row(|p| p.runtimes.clear(), Warning, &["does not know cudaview", "hooks/podman/containers.conf"]);
     with(hook("precreate", false, false), Fine, &["precreate hook"]);
@@ -473,7 +479,7 @@ fn containerd_and_its_handlers() {
     row(|_| {}, Fine, &["the handler \"cudaview\" is /usr/bin/cudaview-runtime"]);
     row(|c| c.installed = false, Skipped, &["not installed"]);
     row(|c| c.handlers.clear(), Skipped, &["no runtime handler"]);
-    row(|c| c.trouble = trouble(), Error, &["it is broken"]);
+    row(|c| c.trouble = Some(trouble()), Error, &["it is broken"]);
     row(|c| c.handlers = vec![broken(WRAPPER)], Error, &["which is not there"]);
     row(|c| c.is_changed = Some(true), Warning, &["has changed", "sudo systemctl restart containerd"]);
 }

@@ -43,6 +43,7 @@ pub(super) fn look(root: &Root) -> Looked {
         rootless,
         live_restore: info["LiveRestoreEnabled"].as_bool().unwrap_or_default(),
         cgroup_driver: text("CgroupDriver"),
+        file_is_denied: fs::File::open(&path).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied),
         file,
         in_file,
         reload: match pid {
@@ -143,10 +144,7 @@ fn is_of_unit(pid: Option<u32>) -> bool {
 fn read(root: &Root, path: &Path) -> (File, Vec<Runtime>) {
     let shown = root.shown(path);
     let file = |exists, trouble| File { path: shown.clone(), exists, trouble };
-    let text = match fs::read(path) {
-        Ok(text) => text,
-        Err(_) => return (file(path.exists(), None), Vec::new()),
-    };
+    let Ok(text) = fs::read(path) else { return (file(path.exists(), None), Vec::new()) };
     // dockerd takes an empty file for an empty object.
     if text.trim_ascii().is_empty() {
         return (file(true, None), Vec::new());

@@ -23,9 +23,8 @@ pub(super) fn low_level_runtime(root: &Root, config: &Config) -> Result<String, 
         let found = runtime::find(&config.low_level_runtime);
         return found.map(|path| path.display().to_string()).map_err(|error| errno::chain(&error));
     }
-    let is_there = |name: &String| match name.starts_with('/') {
-        true => root.problem(name).is_none().then(|| name.clone()),
-        false => root.program(name),
+    let is_there = |name: &String| {
+        if name.starts_with('/') { root.problem(name).is_none().then(|| name.clone()) } else { root.program(name) }
     };
     let missing = || format!("no low-level runtime found: looked for {}", config.low_level_runtime.join(", "));
     config.low_level_runtime.iter().find_map(is_there).ok_or_else(missing)

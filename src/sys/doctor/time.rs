@@ -29,10 +29,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_this_test_writes_is_newer_than_init() {
-        let folder = tempfile::tempdir().expect("a folder");
-        assert_eq!(is_newer(folder.path(), 1), Some(true));
-        assert_eq!(is_newer(Path::new("/proc/self/exe-that-is-not-there"), 1), None);
-        assert_eq!(is_newer(folder.path(), u32::MAX), None);
+    fn this_test_has_just_been_started() {
+        let pid = std::process::id();
+        let now = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("after 1970").as_secs_f64();
+        let age = now - started(pid).expect("it runs");
+        assert!((-1.0..600.0).contains(&age), "{age}");
+        assert_eq!(is_newer(Path::new(env!("CARGO_MANIFEST_DIR")).join("LICENSE").as_path(), pid), Some(false));
+        assert_eq!(is_newer(Path::new("/proc/self/exe-that-is-not-there"), pid), None);
+        assert_eq!(is_newer(Path::new("/"), u32::MAX), None);
     }
 }
