@@ -1,14 +1,18 @@
 //! `cudaview doctor`: what was found out about a host → what is wrong with it, causes before effects.
 
+mod container;
 mod driver;
 mod engines;
 mod facts;
 mod host;
 #[cfg(test)]
+mod inside;
+#[cfg(test)]
 mod tests;
 
 use serde::Serialize;
 
+pub use container::{Inside, InsideNode, examine_container};
 pub use facts::{
     Cdi, CdiFile, Containerd, Docker, Driver, Facts, File, GpusFlag, HookFile, Node, NodeState, Podman, Presence,
     Process, Program, Runtime, SeLinux, Trouble,

@@ -148,6 +148,8 @@ for those below it. Each says what follows from it, what was looked at, and
 what to type. Nothing is changed, started or loaded; NVML is not asked.
 
 Without root it leaves out what only root may see, and says so.
+--container compares what was decided for it with what is there; nothing in it
+is run, and its processes are not joined.
 It ends with 0 where there is no problem, and with 1 where there is one.";
 
 const FLAGS_AFTER: &str = "\
@@ -306,6 +308,9 @@ pub(super) struct DoctorArgs {
     /// Show the problems alone
     #[arg(long)]
     pub(super) problems: bool,
+    /// Look into a running container, from outside: its nodes, its device rules, its variables
+    #[arg(long, value_name = "ID|NAME", conflicts_with = "root")]
+    pub(super) container: Option<String>,
     /// The system below DIR in place of this one
     #[arg(long, value_name = "DIR", default_value = "/", hide_default_value = true)]
     pub(super) root: PathBuf,

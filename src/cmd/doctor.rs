@@ -1,15 +1,20 @@
-//! `cudaview doctor`: what is wrong with this host, causes before effects.
+//! `cudaview doctor`: what is wrong with this host, or with a running container, causes before effects.
 
 use super::cli::{DoctorArgs, Format};
 use super::output::{Failure, footer, print, print_json, style};
-use crate::doctor::{Check, examine};
+use crate::doctor::{Check, examine, examine_container};
+use crate::exit::Exit;
 use crate::report::{doctor, doctor_json, doctor_summary};
-use crate::sys::doctor::facts;
+use crate::sys::doctor::{InsideError, facts, inside};
 
 pub(super) fn run(arguments: &DoctorArgs) -> Result<(), Failure> {
-    let root = std::path::absolute(&arguments.root)
-        .map_err(|error| Failure::usage(format!("failed to use --root {:?}: {error}", arguments.root), ""))?;
-    let checks = examine(&facts(&root));
+    let checks = if let Some(name) = &arguments.container {
+        examine_container(&inside(name)?)
+    } else {
+        let root = std::path::absolute(&arguments.root)
+            .map_err(|error| Failure::usage(format!("failed to use --root {:?}: {error}", arguments.root), ""))?;
+        examine(&facts(&root))
+    };
     let has_problem = checks.iter().any(Check::is_problem);
     match arguments.format {
         Format::Json => print_json(&doctor_json(&checks, arguments.problems))?,
@@ -20,4 +25,12 @@ pub(super) fn run(arguments: &DoctorArgs) -> Result<(), Failure> {
         }
     }
     if has_problem { Err(Failure::found()) } else { Ok(()) }
+}
+
+impl From<InsideError> for Failure {
+    fn from(error: InsideError) -> Self {
+        let exit = if matches!(error, InsideError::NoName(_)) { Exit::Usage } else { Exit::BadInput };
+        let hint = error.hint();
+        Self::new(exit, error, hint)
+    }
 }

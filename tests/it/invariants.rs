@@ -133,7 +133,8 @@ fn only_three_commands_ask_an_engine() {
     };
     let only = |files: &[&str]| files.iter().map(|file| (*file).to_owned()).collect::<BTreeSet<_>>();
     assert_eq!(places(&["UnixStream", "rustix::net"]), only(&["src/sys/containers/http.rs"]));
-    let asking = only(&["src/cmd/container.rs", "src/cmd/ps.rs", "src/sys/doctor/docker.rs"]);
+    let asking =
+        only(&["src/cmd/container.rs", "src/cmd/ps.rs", "src/sys/doctor/container.rs", "src/sys/doctor/docker.rs"]);
     assert_eq!(places(&["sys::containers", "containers::"]), asking);
     assert_eq!(places(&["sys::doctor", "doctor::facts"]), only(&["src/cmd/doctor.rs"]));
     assert_eq!(places(&["doctor::run"]), only(&["src/cmd/cli.rs"]));

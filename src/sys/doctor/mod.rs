@@ -3,6 +3,7 @@
 //! Engines are asked over their sockets: no door comes here (`tests/it/invariants.rs`).
 
 mod cdi;
+mod container;
 mod containerd;
 mod docker;
 mod driver;
@@ -11,6 +12,8 @@ mod podman;
 mod time;
 
 use std::path::{Path, PathBuf};
+
+pub use container::{InsideError, inside};
 
 use crate::config::Config;
 use crate::doctor::{Facts, File, NodeState, Runtime, Trouble};
