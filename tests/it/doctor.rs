@@ -1,6 +1,7 @@
 //! `cudaview doctor` on made-up hosts below a folder, and beside a real Docker.
 
 mod docker;
+mod others;
 
 use std::fs::{self, Permissions};
 use std::io::{Read, Write};
