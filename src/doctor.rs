@@ -15,7 +15,7 @@ use serde::Serialize;
 pub use container::{Inside, InsideNode, examine_container};
 pub use facts::{
     Cdi, CdiFile, Containerd, Docker, Driver, Facts, File, GpusFlag, HookFile, Node, NodeState, Podman, Presence,
-    Process, Program, Runtime, SeLinux, Trouble,
+    Process, Program, Runtime, SeLinux, Toolkit, Trouble,
 };
 
 /// What a check came to.
@@ -102,6 +102,7 @@ pub fn examine(facts: &Facts) -> Vec<Check> {
     ];
     checks.extend(host::programs(facts));
     checks.extend([
+        host::toolkit(facts),
         host::cdi(facts),
         engines::docker(facts),
         engines::gpus_flag(facts),

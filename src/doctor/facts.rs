@@ -21,6 +21,8 @@ pub struct Facts {
     pub low_level_runtime: Result<String, String>,
     /// cudaview's own programs.
     pub programs: Vec<Program>,
+    /// NVIDIA's container toolkit.
+    pub toolkit: Toolkit,
     /// CDI specifications.
     pub cdi: Cdi,
     /// Docker.
@@ -109,6 +111,17 @@ pub struct Program {
     pub problem: Option<String>,
 }
 
+/// NVIDIA's container toolkit.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Toolkit {
+    /// Those of its programs that are installed, by their paths.
+    pub programs: Vec<String>,
+    /// Its configuration says that its hook sets no device rules.
+    pub no_cgroups: bool,
+    /// Where its configuration is.
+    pub file: String,
+}
+
 /// CDI specifications.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Cdi {
@@ -118,8 +131,6 @@ pub struct Cdi {
     pub files: Vec<CdiFile>,
     /// Why they cannot be used.
     pub trouble: Option<Trouble>,
-    /// `nvidia-ctk`, which writes them, is installed.
-    pub has_ctk: bool,
 }
 
 /// A CDI specification for `nvidia.com/gpu`.

@@ -54,10 +54,31 @@ pub(super) fn programs(facts: &Facts) -> Option<Check> {
     )
 }
 
+pub(super) fn toolkit(facts: &Facts) -> Check {
+    const NAME: &str = "toolkit";
+    let toolkit = &facts.toolkit;
+    let names: Vec<String> =
+        toolkit.programs.iter().filter_map(|path| Some(path.rsplit('/').next()?.to_owned())).collect();
+    if names.is_empty() {
+        return Check::skipped(NAME, "NVIDIA's is not installed; cudaview needs none of it");
+    }
+    let looked_at = || toolkit.programs.iter().chain([&toolkit.file]).cloned();
+    // libnvidia-container, cli/configure.c: for rootless engines alone.
+    if toolkit.no_cgroups && names.iter().any(|name| name == "nvidia-container-cli") {
+        return Check::warning(NAME, format!("no-cgroups = true in {}", toolkit.file))
+            .so("NVIDIA's hook then sets no device rules: what it gives to containers of root's they may not open \
+                 (\"Failed to initialize NVML\"). Rootless engines need it so; cudaview's own nodes do not mind.")
+            .looked_at(looked_at())
+            .fix(format!("no-cgroups = false in {}, unless all containers here are rootless", toolkit.file));
+    }
+    Check::ok(NAME, format!("NVIDIA's: {}", list(&names))).looked_at(looked_at())
+}
+
 pub(super) fn cdi(facts: &Facts) -> Check {
     const NAME: &str = "CDI";
     let cdi = &facts.cdi;
-    let package = if cdi.has_ctk { "" } else { " (package nvidia-container-toolkit-base)" };
+    let has_ctk = facts.toolkit.programs.iter().any(|path| path.ends_with("/nvidia-ctk"));
+    let package = if has_ctk { "" } else { " (package nvidia-container-toolkit-base)" };
     let fix = format!("{GENERATE}{package}");
     let folders = cdi.folders.clone();
     if let Some(trouble) = &cdi.trouble {

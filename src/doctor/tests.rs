@@ -55,6 +55,11 @@ fn well() -> Facts {
         config: Config::built_in(),
         low_level_runtime: Ok("/usr/bin/runc".to_owned()),
         programs: ["cudaview-runtime", "cudaview-hook", "cudaview-nvml"].map(program).to_vec(),
+        toolkit: Toolkit {
+            programs: vec!["/usr/bin/nvidia-ctk".to_owned()],
+            no_cgroups: false,
+            file: "/etc/nvidia-container-runtime/config.toml".to_owned(),
+        },
         cdi: Cdi {
             folders: ["/etc/cdi", "/var/run/cdi"].map(str::to_owned).to_vec(),
             files: vec![CdiFile {
@@ -63,7 +68,6 @@ fn well() -> Facts {
                 missing: Vec::new(),
             }],
             trouble: None,
-            has_ctk: true,
         },
         docker: Docker {
             presence: Presence::Answers,
@@ -124,9 +128,11 @@ fn text(checks: &[Check], width: usize, colour: bool) -> String {
 fn nothing_is_wrong_where_all_is_well() {
     let checks = examine(&well());
     assert_eq!(doctor(&checks, true, Style { width: 80, colour: false }), "");
-    assert_eq!(doctor_summary(&checks), "no problems (13 checks, 1 skipped)");
+    assert_eq!(doctor_summary(&checks), "no problems (14 checks, 1 skipped)");
 }
 
+/// Beside the target look: rows for NVIDIA's toolkit, containerd and the cgroups; what the driver's files come from; no
+/// version of podman, which nobody tells without starting it.
 #[test]
 fn the_screen_of_session_5() {
     let checks = examine(&session());
@@ -139,6 +145,7 @@ fn the_screen_of_session_5() {
              fix: sudo nvidia-modprobe -u -c0
     ok       inventory     4 GPUs, read from /proc/driver/nvidia
     ok       policy        /etc/cudaview/config.toml: owned by root, all keys known
+    ok       toolkit       NVIDIA's: nvidia-ctk
     warning  CDI           no specification for nvidia.com/gpu
              podman run --device nvidia.com/gpu=1 cannot work, and cudaview has no
              list of the driver's files: an image without libcuda.so.1 gets the
@@ -166,6 +173,7 @@ fn the_screen_of_session_5() {
              fix: sudo nvidia-modprobe -u -c0
     ok       inventory     4 GPUs, read from /proc/driver/nvidia
     ok       policy        /etc/cudaview/config.toml: owned by root, all keys known
+    ok       toolkit       NVIDIA's: nvidia-ctk
     warning  CDI           no specification for nvidia.com/gpu
              podman run --device nvidia.com/gpu=1 cannot work, and cudaview has no list of the driver's files: an image
              without libcuda.so.1 gets the nodes alone.
@@ -217,7 +225,7 @@ fn the_same_for_programs() {
     }
     "#);
     let all = doctor_json(&examine(&well()), false);
-    assert_eq!(all["checks"].as_array().map(Vec::len), Some(14));
+    assert_eq!(all["checks"].as_array().map(Vec::len), Some(15));
 }
 
 /// Everything that somebody else wrote is shown without its control characters.
@@ -347,8 +355,11 @@ fn cdi() {
     let generate = "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml";
     row(|_| {}, Fine, &["/etc/cdi/nvidia.yaml: 5 devices"]);
     row(|cdi| cdi.files.clear(), Warning, &["no specification for nvidia.com/gpu", generate]);
-    let no_ctk = |cdi: &mut Cdi| (cdi.files, cdi.has_ctk) = (Vec::new(), false);
-    row(no_ctk, Warning, &["(package nvidia-container-toolkit-base)"]);
+    let no_ctk = |facts: &mut Facts| {
+        facts.cdi.files.clear();
+        facts.toolkit.programs.clear();
+    };
+    check("CDI", no_ctk, Warning, &["(package nvidia-container-toolkit-base)"]);
     row(|cdi| cdi.trouble = Some(trouble()), Error, &["it is broken", "mend it"]);
     let stale = |cdi: &mut Cdi| cdi.files[0].missing = vec!["/usr/lib/libcuda.so.1.2".to_owned()];
     row(stale, Error, &["/etc/cdi/nvidia.yaml is out of date", "It names /usr/lib/libcuda.so.1.2, which", generate]);
@@ -358,6 +369,21 @@ fn cdi() {
         facts.driver.modules.clear();
     };
     check("CDI", no_driver, Skipped, &["where the driver runs"]);
+}
+
+#[test]
+fn toolkit() {
+    let row = |change: fn(&mut Toolkit), status, words: &[&str]| {
+        check("toolkit", |facts| change(&mut facts.toolkit), status, words);
+    };
+    row(|_| {}, Fine, &["NVIDIA's: nvidia-ctk"]);
+    row(|toolkit| toolkit.programs.clear(), Skipped, &["not installed"]);
+    row(|toolkit| toolkit.no_cgroups = true, Fine, &[]);
+    let no_cgroups = |toolkit: &mut Toolkit| {
+        toolkit.no_cgroups = true;
+        toolkit.programs.push("/usr/bin/nvidia-container-cli".to_owned());
+    };
+    row(no_cgroups, Warning, &["no-cgroups = true in /etc/nvidia-container-runtime/config.toml", "may not open"]);
 }
 
 #[test]

@@ -144,6 +144,7 @@ fn a_host_without_nodes_and_without_an_engine() {
              fix: sudo nvidia-smi -L && sudo nvidia-modprobe -u -c0
     ok       inventory     4 GPUs, read from /proc/driver/nvidia
     ok       policy        no /etc/cudaview/config.toml: the defaults
+    skipped  toolkit       NVIDIA's is not installed; cudaview needs none of it
     warning  CDI           no specification for nvidia.com/gpu
              podman run --device nvidia.com/gpu=1 cannot work, and cudaview has no list of the driver's files: an image without libcuda.so.1 gets the nodes alone.
              looked at: /etc/cdi, /var/run/cdi
@@ -246,6 +247,17 @@ fn specifications_of_cdi() {
     system.says("CDI", "error", "out of date");
     put(&json!({"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": 7}));
     system.says("CDI", "error", "failed to read the CDI specification \"/etc/cdi/nvidia.json\"");
+}
+
+#[test]
+fn nvidias_toolkit() {
+    let system = System::new();
+    system.says("toolkit", "skipped", "not installed");
+    system.program("nvidia-ctk");
+    system.program("nvidia-container-cli");
+    system.says("toolkit", "ok", "NVIDIA's: nvidia-ctk and nvidia-container-cli");
+    system.write("etc/nvidia-container-runtime/config.toml", "[nvidia-container-cli]\nno-cgroups = true\n");
+    system.says("toolkit", "warning", "no-cgroups = true in /etc/nvidia-container-runtime/config.toml");
 }
 
 #[test]

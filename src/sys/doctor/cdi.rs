@@ -9,8 +9,7 @@ use crate::sys::cdi::{edits, sources};
 
 pub(super) fn look(root: &Root, config: &Config, inventory: Option<&Inventory>) -> Cdi {
     let folders: Vec<String> = config.cdi_spec_dirs.iter().map(|folder| in_root(root, folder)).collect();
-    let has_ctk = root.program("nvidia-ctk").is_some();
-    let out = Cdi { folders: config.cdi_spec_dirs.clone(), has_ctk, ..Cdi::default() };
+    let out = Cdi { folders: config.cdi_spec_dirs.clone(), ..Cdi::default() };
     let found = match sources(&folders) {
         Ok(found) => found,
         Err(error) => return Cdi { trouble: Some(root.trouble(&error, &error.hint())), ..out },

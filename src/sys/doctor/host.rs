@@ -6,11 +6,18 @@ use std::path::{Path, PathBuf};
 
 use super::Root;
 use crate::config::Config;
-use crate::doctor::{Process, Program, SeLinux};
+use crate::doctor::{Process, Program, SeLinux, Toolkit};
 use crate::sys::{errno, runtime, trusted};
 
 /// What is installed in one folder.
 const PROGRAMS: [&str; 3] = ["cudaview-runtime", "cudaview-hook", "cudaview-nvml"];
+
+/// NVIDIA's, as far as they have a part in containers.
+const TOOLS: [&str; 4] = ["nvidia-ctk", "nvidia-cdi-hook", "nvidia-container-runtime", "nvidia-container-cli"];
+
+/// NVIDIA's configuration.
+// NVIDIA Container Toolkit, api/config/v1.
+const TOOLKIT: &str = "/etc/nvidia-container-runtime/config.toml";
 
 /// Whether it can be started.
 pub(super) fn is_program(metadata: &Metadata) -> bool {
@@ -48,6 +55,18 @@ pub(super) fn programs(root: &Root) -> Vec<Program> {
         Program { problem: root.problem(&shown).or_else(untrusted), path: shown }
     };
     PROGRAMS.iter().map(program).collect()
+}
+
+/// NVIDIA's container toolkit, which can be there in parts.
+pub(super) fn toolkit(root: &Root) -> Toolkit {
+    let text = fs::read_to_string(root.at(TOOLKIT)).unwrap_or_default();
+    let table: toml::Table = toml::from_str(&text).unwrap_or_default();
+    let setting = table.get("nvidia-container-cli").and_then(|section| section.get("no-cgroups"));
+    Toolkit {
+        programs: TOOLS.iter().filter_map(|name| root.program(name)).collect(),
+        no_cgroups: setting.and_then(toml::Value::as_bool).unwrap_or_default(),
+        file: TOOLKIT.to_owned(),
+    }
 }
 
 /// 1, 2, or 0 where none is mounted.

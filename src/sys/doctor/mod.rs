@@ -90,6 +90,7 @@ pub fn facts(root: &Path) -> Facts {
         nodes,
         low_level_runtime: host::low_level_runtime(root, &config),
         programs: host::programs(root),
+        toolkit: host::toolkit(root),
         cdi: cdi::look(root, &config, inventory.as_ref().ok()),
         inventory,
         policy,
