@@ -11,8 +11,8 @@ pub(super) fn run(arguments: &DoctorArgs) -> Result<(), Failure> {
     let checks = if let Some(name) = &arguments.container {
         examine_container(&inside(name)?)
     } else {
-        let root = std::path::absolute(&arguments.root)
-            .map_err(|error| Failure::usage(format!("failed to use --root {:?}: {error}", arguments.root), ""))?;
+        let failed = |error| Failure::usage(format!("failed to use --root {:?}: {error}", arguments.root), "");
+        let root = std::fs::canonicalize(&arguments.root).map_err(failed)?;
         examine(&facts(&root))
     };
     let has_problem = checks.iter().any(Check::is_problem);
