@@ -126,7 +126,9 @@ impl fmt::Display for GpuUuid {
     }
 }
 
-/// UUID of a MIG device, `MIG-` included (drivers from R470.42.01 on).
+/// The name that the driver gives a MIG device, `MIG-` included: a UUID of its own, and before R470.42.01
+/// `MIG-GPU-<UUID of the GPU>/<GPU instance>/<compute instance>`.
+// NVIDIA MIG User Guide, "Device nodes and capabilities" and "CUDA visible devices".
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct MigUuid(String);
@@ -136,20 +138,33 @@ impl MigUuid {
     pub fn as_str(&self) -> &str {
         &self.0
     }
-    /// `MIG-` and eight more characters, for tables.
-    pub fn short(&self) -> &str {
-        self.0.get(..12).unwrap_or(&self.0)
+    /// `MIG-` and eight more characters, for tables; an older name keeps its end, which tells devices apart.
+    pub fn short(&self) -> String {
+        let cut = |text: &str, length: usize| text.get(..length).unwrap_or(text).to_owned();
+        match self.0.split_once('/') {
+            Some((gpu, instances)) => format!("{}/{instances}", cut(gpu, 16)),
+            None => cut(&self.0, 12),
+        }
     }
 }
 
 impl TryFrom<String> for MigUuid {
     type Error = InvalidName;
     fn try_from(value: String) -> Result<Self, InvalidName> {
-        match value.strip_prefix("MIG-") {
-            Some(tail) if is_name_tail(tail) && !tail.starts_with("GPU-") => Ok(Self(value)),
-            _ => Err(InvalidName { value, expected: "a MIG UUID (MIG-…)" }),
-        }
+        let tail = value.strip_prefix("MIG-").unwrap_or_default();
+        let is_valid = match tail.strip_prefix("GPU-") {
+            Some(older) => is_older_tail(older),
+            None => is_name_tail(tail),
+        };
+        if is_valid { Ok(Self(value)) } else { Err(InvalidName { value, expected: "a MIG UUID (MIG-…)" }) }
     }
+}
+
+/// `<UUID>/<GPU instance>/<compute instance>`.
+fn is_older_tail(text: &str) -> bool {
+    let parts: Vec<&str> = text.split('/').collect();
+    let is_number = |text: &str| matches!(text.len(), 1..=3) && text.bytes().all(|b| b.is_ascii_digit());
+    matches!(parts[..], [uuid, gi, ci] if is_name_tail(uuid) && is_number(gi) && is_number(ci))
 }
 
 impl From<MigUuid> for String {
@@ -227,8 +242,17 @@ mod tests {
         for bad in ["GPU-", "gpu-1", "GPU-a,b", "GPU-a b", "GPU-a\nb", "MIG-1"] {
             assert!(GpuUuid::try_from(bad.to_owned()).is_err(), "{bad:?}");
         }
-        assert!(MigUuid::try_from("MIG-GPU-1".to_owned()).is_err());
-        assert!(MigUuid::try_from("MIG-0100c0de".to_owned()).is_ok());
+        for bad in
+            ["MIG-", "MIG-GPU-1", "MIG-GPU-/1/0", "MIG-GPU-1/1", "MIG-GPU-1/1/0/0", "MIG-GPU-1/../0", "MIG-a/1/0"]
+        {
+            assert!(MigUuid::try_from(bad.to_owned()).is_err(), "{bad:?}");
+        }
+        for good in ["MIG-0100c0de", "MIG-GPU-a04/1/0", "MIG-GPU-a04/14/7"] {
+            assert!(MigUuid::try_from(good.to_owned()).is_ok(), "{good:?}");
+        }
+        let short = |name: &str| MigUuid::try_from(name.to_owned()).map(|uuid| uuid.short());
+        assert_eq!(short("MIG-0100c0de-0000-5000"), Ok("MIG-0100c0de".to_owned()));
+        assert_eq!(short("MIG-GPU-c0400000-0001-4000/2/0"), Ok("MIG-GPU-c0400000/2/0".to_owned()));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::plan::{Plan, Verdict};
 use crate::record::Variables;
 use crate::situation::{HostFacts, Injection, Situation};
 use crate::spec::{Spec, allowed};
+use crate::toolkit;
 
 /// Everything that a container's configuration gets or loses.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -29,12 +30,16 @@ pub struct ContainerEdits {
     pub allow: Vec<DeviceNumber>,
     /// Devices whose nodes, single-device rules and bind mounts go.
     pub withhold: Vec<DeviceNumber>,
-    /// Positions in `mounts` of the bind mounts among them.
+    /// Positions in `mounts` of the bind mounts among them, and of those that NVIDIA's toolkit would go by.
     pub withhold_mounts: Vec<usize>,
     /// The driver's files and what else the host's CDI specifications have, without nodes that are there or above.
     pub cdi: CdiEdits,
     /// NVIDIA's hook entry goes, since nothing could run it.
     pub remove_nvidia_hook: bool,
+    /// Variables that NVIDIA's toolkit would take instead of the one that it is handed; all their entries go.
+    pub unset_env: Vec<String>,
+    /// Mounts of `/dev/null` by which NVIDIA's toolkit is told what to give, by their places.
+    pub device_mounts: Vec<String>,
     /// Annotations that NVIDIA's runtime would take devices from, before it looks at a variable.
     pub remove_annotations: Vec<String>,
     /// Our createRuntime hook entry; it replaces an earlier one.
@@ -83,9 +88,7 @@ pub fn edits(
         return ContainerEdits::default();
     }
     let mut out = ContainerEdits { env: env(plan, spec), ..ContainerEdits::default() };
-    if situation.runtime_injects {
-        out.remove_annotations = spec.cdi_annotations();
-    }
+    take_from_injectors(situation, spec, host, &mut out);
     if plan.verdict == Verdict::NotApplicable {
         return out;
     }
@@ -118,6 +121,10 @@ pub fn edits(
         }
         out.remove_nvidia_hook = situation.injection == Injection::Native && spec.has_nvidia_hook();
     }
+    if situation.told_by_mounts {
+        let uuids = plan.kept().iter().map(|device| inventory.uuid(*device));
+        out.device_mounts = uuids.map(toolkit::mount_of_device).collect();
+    }
     let verified = match situation.injection {
         Injection::Nvidia => Vec::new(),
         Injection::Engine | Injection::Native => {
@@ -126,6 +133,19 @@ pub fn edits(
     };
     out.hook = Some(hook_entry(plan, situation, inventory, places, &verified));
     out
+}
+
+/// What NVIDIA's runtime or hook would go by before it looks at the variable that it is handed.
+fn take_from_injectors(situation: &Situation, spec: Spec<'_>, host: &HostFacts, out: &mut ContainerEdits) {
+    if situation.runtime_injects {
+        out.remove_annotations = spec.cdi_annotations(&host.toolkit.annotation_prefixes);
+    }
+    if situation.injector_follows {
+        out.unset_env = host.toolkit.swarm_variables(spec).map(|(name, _)| name.to_owned()).collect();
+        let mounts = spec.mounts();
+        let requests = mounts.iter().filter(|mount| toolkit::is_request(mount));
+        out.withhold_mounts = requests.map(|mount| mount.position).collect();
+    }
 }
 
 /// Exactly one entry for each variable that has a value now.
@@ -242,10 +262,15 @@ fn withhold(plan: &Plan, inventory: &Inventory, spec: Spec<'_>, host: &HostFacts
             gone.extend(capability_nodes(inventory, device).map(|node| node.number));
         }
     }
+    // Two compute instances of one GPU instance share its capability node.
+    let needed = |number: &DeviceNumber| {
+        openable.iter().flat_map(|device| capability_nodes(inventory, *device)).any(|node| node.number == *number)
+    };
+    gone.retain(|number| !needed(number));
     let in_spec: Vec<DeviceNumber> = spec.nodes().into_iter().map(|node| node.number).collect();
     let in_rules = |number: &DeviceNumber| spec.rules().into_iter().any(|rule| rule.is_single(*number));
-    out.withhold_mounts =
-        host.mount_numbers.iter().filter(|(_, number)| gone.contains(number)).map(|(position, _)| *position).collect();
+    let bound = host.mount_numbers.iter().filter(|(_, number)| gone.contains(number));
+    out.withhold_mounts.extend(bound.map(|(position, _)| *position));
     gone.retain(|number| in_spec.contains(number) || in_rules(number));
     out.withhold = gone;
 }

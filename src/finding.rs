@@ -69,7 +69,7 @@ codes! {
     Withheld "withheld" "granted GPUs that the value leaves out, or a limit withholds, lost their nodes, so that nvidia-smi and CUDA agree",
     CannotNarrow "cannot-narrow" "the container can open more GPUs than it was given",
     CdiOutOfDate "cdi-out-of-date" "the host's CDI specification does not know a granted GPU; the GPU works, and what only the specification has for it is missing",
-    OneMigDevice "one-mig-device" "several devices are chosen, and with this driver a process sees one MIG device only",
+    OneMigDevice "one-mig-device" "several devices are chosen, MIG devices among them, and the driver does not show all of them to one process",
     DeviceOrderChanged "device-order-changed" "with CUDA_DEVICE_ORDER=PCI_BUS_ID cuda:0 may be another card than before",
     DeviceOrderMixed "device-order-mixed" "models differ and CUDA_DEVICE_ORDER is not PCI_BUS_ID, so nobody can say what an integer means",
     UnfixableEnv "unfixable-env" "CUDA_VISIBLE_DEVICES would have to be rewritten, and a createRuntime hook alone cannot do that",

@@ -182,13 +182,38 @@ fn refuse_unknown(inventory: &Inventory, unknown: &[String], out: &mut Grant) {
     };
     out.devices.clear();
     let which = if unknown.is_empty() { String::new() } else { format!("no such GPU: {}; ", quoted_list(unknown)) };
-    let message = match too_many(inventory, &out.requests) {
-        Some(most) => format!("--gpus asks for {most} GPUs; this host has {}", inventory.gpus.len()),
-        None => format!("{which}{host}"),
+    let message = match (too_many(inventory, &out.requests), unknown) {
+        (Some(most), _) => format!("--gpus asks for {most} GPUs; this host has {}", inventory.gpus.len()),
+        (None, [only]) => unknown_mig(inventory, only).unwrap_or_else(|| format!("{which}{host}")),
+        (None, _) => format!("{which}{host}"),
     };
     let list = out.requests.iter().find_map(|request| list_meant(inventory, request));
     let hint = list.unwrap_or_else(|| "cudaview inventory lists the GPUs and their names".to_owned());
     out.refuse(Code::UnknownDevice, message, &hint);
+}
+
+/// What is wrong with the name of a MIG device, or of a GPU in MIG mode, that is not there.
+fn unknown_mig(inventory: &Inventory, name: &str) -> Option<String> {
+    let older = name.strip_prefix("MIG-").and_then(|rest| rest.split_once('/'));
+    let by_uuid = |uuid: &str| inventory.gpus.iter().position(|gpu| gpu.uuid.as_str() == uuid);
+    let index = |index: &str| inventory.position_of_index(index.parse().ok()?);
+    let (position, is_part) = match (older, name.split_once(':')) {
+        (Some((uuid, _)), _) => (by_uuid(uuid)?, true),
+        (None, Some((gpu, _))) => (index(gpu)?, true),
+        (None, None) if name.starts_with("MIG-") => {
+            let many = inventory.all_devices().iter().filter(|device| device.mig.is_some()).count();
+            return Some(format!("no such MIG device: {}; this host has {many} of them", quoted(name)));
+        }
+        (None, None) => (index(name).or_else(|| by_uuid(name))?, false),
+    };
+    let devices = inventory.devices_of(position);
+    let gpu = &inventory.gpus[position];
+    let state = match devices.as_slice() {
+        [] => format!("GPU {} is in MIG mode and has no MIG devices", gpu.index),
+        [only] if only.mig.is_none() => format!("GPU {} is not in MIG mode", gpu.index),
+        parts => format!("GPU {} has {}", gpu.index, inventory.host_names(parts)),
+    };
+    Some(if is_part { format!("no such MIG device: {}; {state}", quoted(name)) } else { state })
 }
 
 /// A count of more GPUs than there are.

@@ -214,8 +214,8 @@ impl Inventory {
     }
 
     /// As [`Inventory::uuid`], cut to `GPU-` or `MIG-` and eight characters.
-    pub fn short_uuid(&self, device: Device) -> &str {
-        self.mig(device).map_or_else(|| self.gpu(device).uuid.short(), |mig| mig.uuid.short())
+    pub fn short_uuid(&self, device: Device) -> String {
+        self.mig(device).map_or_else(|| self.gpu(device).uuid.short().to_owned(), |mig| mig.uuid.short())
     }
 
     /// How a person names it on the host: `3`, or `0:1` for the second MIG device of GPU 0 (NVIDIA's own form).
@@ -254,9 +254,11 @@ impl Inventory {
         self.gpus.iter().position(|gpu| gpu.minor == minor)
     }
 
-    /// Whether these devices are of more than one model, so that CUDA's own order may differ from PCI order.
+    /// Whether these devices are of more than one model, so that CUDA's own order may differ from PCI order. Some models
+    /// have a name in common and differ in their multiprocessors.
     pub fn models_differ(&self, devices: &[Device]) -> bool {
-        devices.windows(2).any(|pair| self.gpu(pair[0]).name != self.gpu(pair[1]).name)
+        let model = |device: Device| (&self.gpu(device).name, self.gpu(device).multiprocessors);
+        devices.windows(2).any(|pair| model(pair[0]) != model(pair[1]))
     }
 }
 

@@ -41,5 +41,6 @@ pub mod spec;
 pub mod spelling;
 #[allow(clippy::disallowed_methods, reason = "the hands touch the system")]
 pub mod sys;
+pub mod toolkit;
 pub mod unambiguous;
 pub mod whatif;

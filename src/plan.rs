@@ -1,5 +1,7 @@
 //! The plan: everything that was decided for a container, as a value that can be shown, applied or compared.
 
+mod one_mig;
+
 use serde::Serialize;
 
 use crate::config::Config;
@@ -131,7 +133,7 @@ pub fn plan(inventory: &Inventory, situation: &Situation, config: &Config) -> Pl
         return refused(grant, decided, situation, without, findings);
     }
     let (visible, certain) = visible(inventory, situation, &decided);
-    findings.extend(too_many_mig_devices(inventory, &decided, &visible, certain));
+    findings.extend(one_mig::too_many_mig_devices(inventory, &decided, &visible));
     let emitted = emitted(inventory, situation, config, &decided, &visible, certain);
     let changed = emitted.visible_devices != situation.original.visible_devices || decided.kept != grant.devices;
     let verdict = if changed { Verdict::Rewritten } else { Verdict::Consistent };
@@ -178,7 +180,11 @@ fn without_grant(inventory: &Inventory, situation: &Situation, mut grant: Grant,
 
 /// Whether NVIDIA's injector would put GPUs into a container with these variables.
 fn asks_injector(situation: &Situation, variables: &Variables) -> bool {
-    let asks = |value: &String| !matches!(value.as_str(), "" | "void" | "none");
+    let asks = |value: &String| match value.as_str() {
+        "" | "void" => false,
+        "none" => situation.none_stops,
+        _ => true,
+    };
     variables.nvidia_visible_devices.as_ref().map_or(situation.unset_is_all, asks)
 }
 
@@ -215,29 +221,6 @@ fn openable_ungranted(inventory: &Inventory, situation: &Situation) -> Option<Fi
     );
     let hint = "leave --privileged (or the wide --device-cgroup-rule) out";
     Some(Finding::new(Code::CannotNarrow, Severity::Warning, message, hint))
-}
-
-/// Drivers before R570 show one MIG device to a process, however many it was granted.
-fn too_many_mig_devices(
-    inventory: &Inventory,
-    decided: &Reconciliation,
-    visible: &[Device],
-    certain: bool,
-) -> Option<Finding> {
-    let View::Devices(view) = &decided.view else { return None };
-    let told = decided.findings.iter().any(|finding| finding.code == Code::OverrideExceedsGrant);
-    let lost = view.iter().any(|device| device.mig.is_some()) && visible.len() < view.len();
-    if told || !certain || !lost {
-        return None;
-    }
-    let message = format!(
-        "{} devices are chosen, and with driver {} a process sees one MIG device and no full GPU beside it",
-        view.len(),
-        inventory.driver_version.as_deref().unwrap_or("unknown")
-    );
-    let first = visible.first().or(view.first()).map_or("", |device| inventory.uuid(*device));
-    let hint = format!("choose one, such as -e CUDA_VISIBLE_DEVICES={first}, and start one process for each");
-    Some(Finding::new(Code::OneMigDevice, Severity::Warning, message, hint))
 }
 
 fn warn_of_wide_rules(inventory: &Inventory, situation: &Situation, kept: &[Device], findings: &mut Vec<Finding>) {
@@ -377,6 +360,9 @@ pub fn plan_exec(record: &Record, inventory: &Inventory, current: &Variables, co
     let (value, order) = (out.emitted.visible_devices.as_deref(), out.emitted.device_order.as_deref());
     let prediction = cuda::predict(inventory, &openable, value, order);
     out.visible = prediction.visible;
+    let decided = out.reconciliation.as_ref();
+    let of_migs = decided.and_then(|decided| one_mig::too_many_mig_devices(inventory, decided, &out.visible));
+    out.findings.extend(of_migs);
     // An order of its own can move the numbers too.
     if given || own_order {
         let known = config.trace && prediction.certain && !out.visible.is_empty();

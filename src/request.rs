@@ -168,9 +168,12 @@ pub fn cdi_device(name: &str) -> Option<&str> {
     name.strip_prefix("nvidia.com/gpu=")
 }
 
-/// The selection that a CDI device of a GPU makes.
+/// The selection that a CDI device of a GPU makes. `gpu1` and `mig0:1` are what NVIDIA's generator calls devices with
+/// `--device-name-strategy=type-index`.
 pub fn cdi_selection(name: &str) -> Option<Selection> {
     let device = cdi_device(name)?;
+    let index = ["gpu", "mig"].into_iter().find_map(|kind| device.strip_prefix(kind));
+    let device = index.filter(|index| index.starts_with(|c: char| c.is_ascii_digit())).unwrap_or(device);
     Some(if device == "all" { Selection::All } else { Selection::Names(vec![device.to_owned()]) })
 }
 
@@ -294,6 +297,34 @@ mod tests {
     }
 
     #[test]
+    fn cdi_names_of_both_styles() {
+        for (name, device) in [("0:1", "0:1"), ("mig0:1", "0:1"), ("gpu3", "3"), ("gpu", "gpu"), ("MIG-ab", "MIG-ab")] {
+            assert_eq!(cdi_selection(&format!("nvidia.com/gpu={name}")), Some(names(&[device])));
+        }
+        assert_eq!(cdi_selection("nvidia.com/gpu=all"), Some(Selection::All));
+        assert_eq!(cdi_selection("nvidia.com/mofed=all"), None);
+    }
+
+    /// NVML's index of a MIG device may have gaps, and a driver before R470.42.01 knows the older name only.
+    #[test]
+    fn names_of_mig_devices_are_what_the_host_says() {
+        let host = |text: &str| Inventory::from_json(text.as_bytes()).expect("fixture");
+        let check = |inventory: &Inventory, name: &str, uuid: Option<&str>| {
+            let resolved = names(&[name]).resolve(inventory);
+            let found: Vec<&str> = resolved.devices.iter().map(|device| inventory.uuid(*device)).collect();
+            assert_eq!(found, uuid.into_iter().collect::<Vec<_>>(), "{name}");
+        };
+        let sparse = host(include_str!("../tests/data/inventories/h100mig3.json"));
+        check(&sparse, "1:3", Some("MIG-0203c0de-0000-5000-8000-000000000023"));
+        check(&sparse, "1:2", None);
+        check(&sparse, "2", None);
+        let old = host(include_str!("../tests/data/inventories/a100old2.json"));
+        check(&old, "0:1", Some("MIG-GPU-c0400000-0001-4000-8000-000000001111/2/0"));
+        check(&old, "MIG-GPU-c0400000-0001-4000-8000-000000001111/2/0", Some(old.uuid(old.all_devices()[1])));
+        check(&old, "MIG-GPU-c0400000", None);
+    }
+
+    #[test]
     fn names_on_a_host_with_mig() {
         let text = include_str!("../tests/data/inventories/a100mig4.json");
         let inventory = Inventory::from_json(text.as_bytes()).expect("fixture");
@@ -309,6 +340,15 @@ mod tests {
         check(&["MIG-GPU-a0400000-0001-4000-8000-000000001111/2/0"], &["0:1"], &[]);
         check(&["GPU-a14", "GPU-a"], &["1"], &["GPU-a"]);
         check(&["00000000:37:00.0"], &["3"], &[]);
+        check(&["GPU-a0400000-0001-4000-8000-000000001111"], &["0:0", "0:1"], &[]);
+        check(&["MIG-0303"], &[], &["MIG-0303"]);
+        check(&["MIG-0303c0de"], &["2:3"], &[]);
+        check(&["MIG-GPU-a0400000/2/0", "MIG-GPU-a2400000-0003-4002-8000-000000003333/7/0"], &["0:1", "2:6"], &[]);
+        check(
+            &["MIG-GPU-a0400000/3/0", "MIG-GPU-a0400000/2", "MIG-GPU-a1400000/1/0"],
+            &[],
+            &["MIG-GPU-a0400000/3/0", "MIG-GPU-a0400000/2", "MIG-GPU-a1400000/1/0"],
+        );
         check(&["4", "0:2", "1:0", "x", ""], &[], &["4", "0:2", "1:0", "x", ""]);
     }
 }

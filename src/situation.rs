@@ -8,6 +8,7 @@ use crate::provenance::{Engine, EngineFacts, Provenance, Requests, config_value,
 use crate::record::{Record, Variables, devices};
 use crate::request::{DeviceRequest, Selection, Source, cdi_selection, count_selection, parse_gpus};
 use crate::spec::{Rule, Spec, allowed};
+use crate::toolkit::{self, Toolkit};
 
 /// The driver's parts that a container asks for.
 // NVIDIA Container Toolkit, "Specialized Configurations with Docker".
@@ -54,12 +55,16 @@ pub struct Situation {
     pub graphics: bool,
     /// Who injects.
     pub injection: Injection,
-    /// NVIDIA's hook or runtime runs after us, whether or not we want it to.
+    /// NVIDIA's hook or runtime runs after us, whether or not we want it to, or may do so.
     pub injector_follows: bool,
-    /// It is NVIDIA's runtime, whose work no edit of ours takes away.
+    /// It is NVIDIA's runtime, or may be it, whose work no edit of ours takes away.
     pub runtime_injects: bool,
     /// NVIDIA's injector takes an unset `NVIDIA_VISIBLE_DEVICES` for `all`.
     pub unset_is_all: bool,
+    /// It stops a container whose `NVIDIA_VISIBLE_DEVICES` is `none`.
+    pub none_stops: bool,
+    /// It does not go by variables, and is told by mounts.
+    pub told_by_mounts: bool,
     /// An earlier door has decided for this container, and nothing has changed since.
     pub decided_before: bool,
     /// In which way GPUs are asked for where no request of this container says so: an earlier door's, or podman's.
@@ -86,6 +91,8 @@ impl Situation {
             injector_follows: false,
             runtime_injects: false,
             unset_is_all: false,
+            none_stops: false,
+            told_by_mounts: false,
             decided_before: false,
             asked: None,
         }
@@ -101,10 +108,15 @@ impl Situation {
 }
 
 /// What the host says, gathered before anything is decided.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own, not a state")]
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct HostFacts {
     /// The low-level runtime is NVIDIA's.
     pub nvidia_runtime: bool,
+    /// The low-level runtime is not known to us, and NVIDIA's is installed.
+    pub nvidia_runtime_possible: bool,
+    /// What NVIDIA's toolkit goes by.
+    pub toolkit: Toolkit,
     /// `nvidia-container-cli` is in a system directory, so NVIDIA's hook can work.
     pub nvidia_cli: bool,
     /// Device numbers of mounts' sources, by position in `mounts`.
@@ -122,26 +134,27 @@ pub fn from_spec(
     config: &Config,
 ) -> Situation {
     let current = Variables::collect(|name| spec.var(name));
-    let nodes = gpu_nodes(spec, host);
+    let numbers = node_numbers(spec, host);
+    let nodes = gpu_nodes(&numbers);
     let engine_injected = !nodes.is_empty() && !spec.rules().into_iter().any(Rule::allows_everything);
     let mut out = Situation { original: current.clone(), current, ..Situation::blank() };
     out.asked = (facts.engine == Engine::Podman).then_some(Source::Cdi);
     out.injection = injection(spec, host, config, engine_injected);
     // Neither Docker nor podman makes one, and up to podman 4 an image may say that it is one.
     out.sandbox = spec.is_sandbox() && !matches!(facts.engine, Engine::Docker | Engine::Podman);
-    out.injector_follows = host.nvidia_runtime || spec.has_nvidia_hook();
-    out.runtime_injects = host.nvidia_runtime;
-    // An image that its authors call legacy; they look at NVIDIA_REQUIRE_CUDA too, and need not be trusted in that.
-    // NVIDIA Container Toolkit, internal/config/image/cuda_image.go.
-    out.unset_is_all = spec.var("CUDA_VERSION").is_some_and(|version| !version.is_empty());
+    add_injector(spec, host, config, &mut out);
     add_openable(spec, inventory, host, &mut out);
-    add_requests(spec, inventory, facts, config, engine_injected, &nodes, &mut out);
+    let present = if engine_injected { numbers.as_slice() } else { &[] };
+    add_requests(spec, inventory, facts, config, present, &mut out);
     out.visible_devices_request = match facts.engine {
         Engine::Docker => config_value(facts, Variables::NAMES[2]).map(str::to_owned),
         Engine::Podman => podman_request(spec, !nodes.is_empty()),
         Engine::Containerd | Engine::Unknown => out.current.nvidia_visible_devices.clone(),
     };
     out.visible_devices_from = of_variable(facts, Variables::NAMES[2], out.visible_devices_request.as_deref());
+    if out.injector_follows {
+        add_swarm_request(spec, facts, host, &mut out);
+    }
     out.provenance = of_variable(facts, Variables::NAMES[0], out.current.visible_devices.as_deref());
     // The long way to ask for graphics; what --gpus made the engine append is in the request already.
     let capabilities = match facts.engine {
@@ -156,9 +169,33 @@ pub fn from_spec(
     }
     out.runtime_named = facts.runtime_is_default.map(|is_default| !is_default);
     if let Some(record) = spec.record() {
-        resume(&record, inventory, &nodes, &mut out);
+        resume(&record, inventory, &numbers, &mut out);
     }
     out
+}
+
+/// What NVIDIA's hook or runtime will make of this container, where one of them runs after us.
+fn add_injector(spec: Spec<'_>, host: &HostFacts, config: &Config, out: &mut Situation) {
+    // An operator may know more than we: of a runtime of another name that ends in NVIDIA's.
+    let is_said = config.inject == Inject::Nvidia && !spec.has_nvidia_hook();
+    out.runtime_injects = host.nvidia_runtime || host.nvidia_runtime_possible || is_said;
+    out.injector_follows = out.runtime_injects || spec.has_nvidia_hook();
+    out.none_stops = out.runtime_injects && host.toolkit.mode == "cdi";
+    out.told_by_mounts = out.injection == Injection::Nvidia && !host.toolkit.hears_variables(spec);
+    // An image that its authors call legacy; they look at NVIDIA_REQUIRE_CUDA too, and need not be trusted in that.
+    // NVIDIA Container Toolkit, internal/config/image/cuda_image.go.
+    out.unset_is_all = spec.var("CUDA_VERSION").is_some_and(|version| !version.is_empty());
+}
+
+/// A swarm's variables stand for `NVIDIA_VISIBLE_DEVICES` where an operator told NVIDIA's toolkit so.
+fn add_swarm_request(spec: Spec<'_>, facts: &EngineFacts, host: &HostFacts, out: &mut Situation) {
+    let found: Vec<(&str, &str)> = host.toolkit.swarm_variables(spec).collect();
+    let origins: Vec<Provenance> = found.iter().map(|(name, value)| of_variable(facts, name, Some(*value))).collect();
+    let Some(first) = origins.first() else { return };
+    let is_one = origins.iter().all(|origin| origin == first);
+    let values: Vec<&str> = found.iter().map(|(_, value)| *value).collect();
+    out.visible_devices_request = Some(values.join(","));
+    out.visible_devices_from = if is_one { *first } else { Provenance::Unknown };
 }
 
 /// What somebody asked for under podman, which appends the entries of CDI specifications to its own.
@@ -168,15 +205,19 @@ fn podman_request(spec: Spec<'_>, has_nodes: bool) -> Option<String> {
 }
 
 /// Rule 14, a second door: where nothing changed since the first one, its question is asked again.
-fn resume(record: &Record, inventory: &Inventory, nodes: &[Minor], out: &mut Situation) {
+fn resume(record: &Record, inventory: &Inventory, numbers: &[DeviceNumber], out: &mut Situation) {
     let granted = devices(inventory, &record.granted);
     let kept = devices(inventory, record.kept());
-    let covers = |minor: &Minor| kept.iter().any(|device| inventory.gpu(*device).minor == *minor);
+    let covers = |minor: &Minor| {
+        let gpu = inventory.position_of_minor(*minor);
+        let has_kept = kept.iter().any(|device| Some(device.gpu) == gpu);
+        has_kept && gpu.is_some_and(|gpu| instances(inventory, gpu, numbers).iter().all(|device| kept.contains(device)))
+    };
     let is_whole = granted.len() == record.granted.len() && kept.len() == record.kept().len();
     let is_current = record.emitted.visible_devices == out.current.visible_devices
         && record.emitted.device_order == out.current.device_order;
     // In a privileged container every node is there, whatever was kept.
-    let covered = !out.openable_anyway.is_empty() || nodes.iter().all(covers);
+    let covered = !out.openable_anyway.is_empty() || gpu_nodes(numbers).iter().all(covers);
     if !(is_whole && is_current && covered) || record.original.has_mark() {
         return;
     }
@@ -192,23 +233,72 @@ fn resume(record: &Record, inventory: &Inventory, nodes: &[Minor], out: &mut Sit
 }
 
 fn injection(spec: Spec<'_>, host: &HostFacts, config: &Config, engine_injected: bool) -> Injection {
+    let has_nvidia = host.nvidia_runtime || (spec.has_nvidia_hook() && host.nvidia_cli);
     match config.inject {
         Inject::Engine => Injection::Engine,
         Inject::Nvidia => Injection::Nvidia,
         Inject::Auto if engine_injected => Injection::Engine,
-        Inject::Auto if host.nvidia_runtime || (spec.has_nvidia_hook() && host.nvidia_cli) => Injection::Nvidia,
+        Inject::Auto if has_nvidia && host.toolkit.can_be_told(spec) => Injection::Nvidia,
         Inject::Native | Inject::Auto => Injection::Native,
     }
 }
 
-/// The GPUs whose node the engine put into the spec, as a device or as a bind mount. The number counts, not the path.
-fn gpu_nodes(spec: Spec<'_>, host: &HostFacts) -> Vec<Minor> {
+/// The nodes that the engine put into the spec, as devices or as bind mounts. The number counts, not the path.
+fn node_numbers(spec: Spec<'_>, host: &HostFacts) -> Vec<DeviceNumber> {
     let in_devices = spec.nodes().into_iter().map(|node| node.number);
-    let in_mounts = host.mount_numbers.iter().map(|(_, number)| *number);
-    let mut minors: Vec<Minor> = in_devices.chain(in_mounts).filter_map(DeviceNumber::gpu_minor).collect();
+    in_devices.chain(host.mount_numbers.iter().map(|(_, number)| *number)).collect()
+}
+
+/// The GPUs among them.
+fn gpu_nodes(numbers: &[DeviceNumber]) -> Vec<Minor> {
+    let mut minors: Vec<Minor> = numbers.iter().filter_map(|number| number.gpu_minor()).collect();
     minors.sort_unstable();
     minors.dedup();
     minors
+}
+
+/// The MIG devices of a GPU whose capability nodes are all among these.
+fn instances(inventory: &Inventory, gpu: usize, numbers: &[DeviceNumber]) -> Vec<Device> {
+    let is_there = |device: &Device| {
+        let nodes = inventory.mig(*device).map_or(&[][..], |mig| &mig.capability_nodes);
+        !nodes.is_empty() && nodes.iter().all(|node| numbers.contains(&node.number))
+    };
+    inventory.devices_of(gpu).into_iter().filter(is_there).collect()
+}
+
+/// What the nodes that an engine put there ask for, beside what is known: a GPU's own node alone is all of the GPU, and
+/// with capability nodes beside it the MIG devices that have all of theirs.
+fn node_requests(inventory: &Inventory, numbers: &[DeviceNumber], known: &[Device]) -> Vec<DeviceRequest> {
+    let mut whole = Vec::new();
+    let mut parts = Vec::new();
+    for minor in gpu_nodes(numbers) {
+        let Some(gpu) = inventory.position_of_minor(minor) else {
+            whole.push(minor);
+            continue;
+        };
+        let devices = inventory.devices_of(gpu);
+        let is_known = |device: &Device| known.contains(device);
+        let capabilities = |device: &Device| inventory.mig(*device).map_or(&[][..], |mig| &mig.capability_nodes);
+        if devices.iter().flat_map(capabilities).any(|node| numbers.contains(&node.number)) {
+            let new = instances(inventory, gpu, numbers).into_iter().filter(|device| !is_known(device));
+            parts.extend(new.map(|device| inventory.host_label(device)));
+            continue;
+        }
+        // Where nobody says which capability nodes there are, a request that the engine has a record of says it.
+        let has_no_names = devices.iter().any(|device| device.mig.is_some() && capabilities(device).is_empty());
+        let is_covered = if has_no_names { devices.iter().any(is_known) } else { devices.iter().all(is_known) };
+        if !is_covered || devices.is_empty() {
+            whole.push(minor);
+        }
+    }
+    let mut out = Vec::new();
+    if !whole.is_empty() {
+        out.push(DeviceRequest { source: Source::Nodes, selection: Selection::Minors(whole) });
+    }
+    if !parts.is_empty() {
+        out.push(DeviceRequest { source: Source::Nodes, selection: Selection::Names(parts) });
+    }
+    out
 }
 
 /// What can be opened however much is narrowed: a node that is there, under a rule for more than that node.
@@ -242,8 +332,7 @@ fn add_requests(
     inventory: &Inventory,
     facts: &EngineFacts,
     config: &Config,
-    engine_injected: bool,
-    nodes: &[Minor],
+    present: &[DeviceNumber],
     out: &mut Situation,
 ) {
     match &facts.device_requests {
@@ -255,15 +344,9 @@ fn add_requests(
         Requests::Unknown(reason) if spec.has_nvidia_hook() => out.unreadable = Some(reason.clone()),
         Requests::Unknown(_) | Requests::NotApplicable => {}
     }
-    if engine_injected {
-        let nodes = DeviceRequest { source: Source::Nodes, selection: Selection::Minors(nodes.to_vec()) };
-        // The nodes of a CDI request are that request, not one more.
-        let known: Vec<Device> = out.requests.iter().flat_map(|r| r.selection.resolve(inventory).devices).collect();
-        let resolved = nodes.selection.resolve(inventory);
-        if !resolved.unknown.is_empty() || resolved.devices.iter().any(|device| !known.contains(device)) {
-            out.requests.push(nodes);
-        }
-    }
+    // The nodes of a CDI request are that request, not one more.
+    let known: Vec<Device> = out.requests.iter().flat_map(|r| r.selection.resolve(inventory).devices).collect();
+    out.requests.extend(node_requests(inventory, present, &known));
     if config.grant.volume_mounts {
         volume_mounts(spec, out);
     }
@@ -310,14 +393,7 @@ pub fn wants_graphics<'a>(mut capabilities: impl Iterator<Item = &'a str>) -> bo
 
 /// The device plugin's channel, which a pod cannot forge: mounts of `/dev/null` named after the devices.
 fn volume_mounts(spec: Spec<'_>, out: &mut Situation) {
-    const DIRECTORY: &str = "/var/run/nvidia-container-devices/";
-    let names: Vec<String> = spec
-        .mounts()
-        .iter()
-        .filter(|mount| mount.source == "/dev/null")
-        .filter_map(|mount| mount.destination.strip_prefix(DIRECTORY))
-        .map(str::to_owned)
-        .collect();
+    let names: Vec<String> = spec.mounts().iter().filter_map(toolkit::device_of_mount).map(str::to_owned).collect();
     if !names.is_empty() {
         out.requests.push(DeviceRequest { source: Source::VolumeMounts, selection: Selection::Names(names) });
     }

@@ -123,10 +123,16 @@ impl<'a> Spec<'a> {
 
     /// The annotations that name CDI devices. Nothing says whose they are: up to podman 4 an image's are among them.
     // CDI specification, "Kubernetes annotations"; NVIDIA Container Toolkit, internal/modifier/cdi.go.
-    pub fn cdi_annotations(self) -> Vec<String> {
+    pub fn cdi_annotations(self, prefixes: &[String]) -> Vec<String> {
         let annotations = self.0["annotations"].as_object();
         let keys = annotations.into_iter().flat_map(serde_json::Map::keys);
-        keys.filter(|key| key.starts_with("cdi.k8s.io/")).cloned().collect()
+        keys.filter(|key| prefixes.iter().any(|prefix| key.starts_with(prefix.as_str()))).cloned().collect()
+    }
+
+    /// Whether it may administer the system, which NVIDIA's toolkit calls privileged.
+    // internal/config/image/privileged.go.
+    pub fn may_administer(self) -> bool {
+        self.array("/process/capabilities/bounding").iter().any(|capability| capability == "CAP_SYS_ADMIN")
     }
 
     fn expect_optional(self, pointer: &str, expected: &'static str, is: fn(&Value) -> bool) -> Result<(), InvalidSpec> {

@@ -1,7 +1,9 @@
 //! Prints this host's inventory as NVML knows it, and ends. The only program of the project that loads NVML.
 #![allow(clippy::disallowed_methods, reason = "a program reads its arguments and answers")]
 
+use std::ffi::OsString;
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 use cudaview::exit::Exit;
@@ -10,23 +12,31 @@ use cudaview::sys::nvml;
 const HELP: &str = "\
 cudaview-nvml: prints this host's GPUs as NVML knows them, in JSON
 
-usage: cudaview-nvml [--version | --help]
+usage: cudaview-nvml [--proc DIR | --version | --help]
+
+  --proc DIR  read the driver's table of MIG capability nodes there and not
+              in /proc
 
 cudaview and its other programs start it where nothing else says which GPUs
 there are; cudaview inventory shows the same to people.
 ";
 
 fn main() -> ExitCode {
-    match std::env::args_os().nth(1) {
-        None => inventory(),
-        Some(argument) if argument == "--help" || argument == "-h" => print(HELP.as_bytes()),
-        Some(argument) if argument == "--version" || argument == "-V" => {
-            print(concat!("cudaview-nvml ", env!("CARGO_PKG_VERSION"), "\n").as_bytes())
-        }
-        Some(argument) => {
-            let text =
-                format!("cudaview-nvml: unknown argument {:?} (see cudaview-nvml --help)", argument.to_string_lossy());
-            drop(writeln!(std::io::stderr(), "{text}"));
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let words: Vec<_> = arguments.iter().map(|argument| argument.to_string_lossy()).collect();
+    let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
+    match words.as_slice() {
+        [] => inventory(Path::new("/proc")),
+        ["--proc", _] => inventory(Path::new(&arguments[1])),
+        ["--help" | "-h", ..] => print(HELP.as_bytes()),
+        ["--version" | "-V", ..] => print(concat!("cudaview-nvml ", env!("CARGO_PKG_VERSION"), "\n").as_bytes()),
+        [unknown, ..] => {
+            let what = if *unknown == "--proc" {
+                "--proc needs one folder".to_owned()
+            } else {
+                format!("unknown argument {unknown:?}")
+            };
+            drop(writeln!(std::io::stderr(), "cudaview-nvml: {what} (see cudaview-nvml --help)"));
             ExitCode::from(Exit::Usage.code())
         }
     }
@@ -37,8 +47,8 @@ fn print(text: &[u8]) -> ExitCode {
     ExitCode::from(if written.is_ok() { Exit::Done } else { Exit::Failed }.code())
 }
 
-fn inventory() -> ExitCode {
-    match nvml::ask() {
+fn inventory(proc: &Path) -> ExitCode {
+    match nvml::ask(proc) {
         Ok(inventory) => match serde_json::to_vec(&inventory) {
             Ok(text) => print(&text),
             Err(error) => fail(&error),

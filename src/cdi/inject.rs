@@ -100,7 +100,7 @@ pub fn inject(sources: &[Source], inventory: &Inventory, gpus: &[Device]) -> Res
         }
     }
     for source in common {
-        check_common(source)?;
+        check_common(source, inventory)?;
         out.add(&source.spec.container_edits, &source.file, "containerEdits")?;
         out.files.push(source.file.clone());
         for found in chosen.iter().filter(|found| std::ptr::eq(found.source, source)) {
@@ -142,7 +142,10 @@ fn find<'a>(
     let own = |found: &Found<'_>| gpu_minors(&found.device().container_edits).iter().all(|there| *there == minor.0);
     let has = |found: &Found<'_>| !gpu_minors(&found.device().container_edits).is_empty() && own(found);
     let mut first = None;
-    for name in [inventory.uuid(gpu).to_owned(), inventory.host_label(gpu)] {
+    // The generator's names: by UUID, by index, and by type and index.
+    let label = inventory.host_label(gpu);
+    let typed = format!("{}{label}", if gpu.mig.is_some() { "mig" } else { "gpu" });
+    for name in [inventory.uuid(gpu).to_owned(), label, typed] {
         let Some(found) = by_name.get(name.as_str()) else { continue };
         if !has(found) {
             let problem = format!(
@@ -152,10 +155,20 @@ fn find<'a>(
             );
             return Err(found.contradiction(".containerEdits.deviceNodes", problem));
         }
+        if let Some(other) = foreign_instance(&found.device().container_edits, inventory, gpu) {
+            let problem = format!(
+                "{} is {} here, and it would give {} too; the file is out of date",
+                quoted(&name),
+                inventory.host_names(&[gpu]),
+                inventory.host_names(&[other]),
+            );
+            return Err(found.contradiction(".containerEdits.deviceNodes", problem));
+        }
         first = first.or(Some(*found));
     }
     // A MIG device has its GPU's node; which one it is, only its name says.
-    let unnamed = || by_name.values().find(|found| has(found)).copied();
+    let is_pure = |found: &Found<'_>| foreign_instance(&found.device().container_edits, inventory, gpu).is_none();
+    let unnamed = || by_name.values().find(|found| has(found) && is_pure(found)).copied();
     Ok(if gpu.mig.is_some() { first } else { first.or_else(unnamed) })
 }
 
@@ -164,9 +177,21 @@ fn gpu_minors(edits: &Edits) -> Vec<u32> {
     edits.device_nodes.iter().filter_map(|node| Some(node.number()?.gpu_minor()?.0)).collect()
 }
 
-/// What every device brings must not be a GPU.
-fn check_common(source: &Source) -> Result<(), Contradiction> {
-    let is_gpu = |node: &Node| node.number().and_then(DeviceNumber::gpu_minor).is_some();
+/// Another MIG device, of which edits have a capability node that is not this device's too.
+fn foreign_instance(edits: &Edits, inventory: &Inventory, own: Device) -> Option<Device> {
+    let has = |device: Device, number: DeviceNumber| {
+        inventory.mig(device).is_some_and(|mig| mig.capability_nodes.iter().any(|node| node.number == number))
+    };
+    let foreign = edits.device_nodes.iter().filter_map(Node::number).filter(|number| !has(own, *number));
+    let others = inventory.all_devices();
+    foreign.into_iter().find_map(|number| others.iter().copied().find(|other| has(*other, number)))
+}
+
+/// What every device brings must not be a GPU, nor a part of one.
+fn check_common(source: &Source, inventory: &Inventory) -> Result<(), Contradiction> {
+    let migs = || inventory.gpus.iter().flat_map(|gpu| &gpu.mig);
+    let is_part = |number: DeviceNumber| migs().flat_map(|mig| &mig.capability_nodes).any(|node| node.number == number);
+    let is_gpu = |node: &Node| node.number().is_some_and(|number| number.gpu_minor().is_some() || is_part(number));
     match source.spec.container_edits.device_nodes.iter().position(is_gpu) {
         None => Ok(()),
         Some(at) => Err(Contradiction {

@@ -163,3 +163,42 @@ fn no_file_gives_a_container_another_gpu() {
     let edits = inject(&[source("a.yaml", 0, &two)], &inventory, &GPUS[..1]).expect("agreed").expect("there is one");
     assert_eq!(edits.missing, GPUS[..1]);
 }
+
+/// The nodes of a MIG device in a specification: its GPU's, and these capability nodes.
+fn mig_device(name: &str, minor: u32, capabilities: [u32; 2]) -> String {
+    let [gi, ci] = capabilities.map(|minor| {
+        format!(r#"{{"path": "/dev/nvidia-caps/nvidia-cap{minor}", "type": "c", "major": 509, "minor": {minor}}}"#)
+    });
+    let gpu = format!(r#"{{"path": "/dev/nvidia{minor}", "type": "c", "major": 195, "minor": {minor}}}"#);
+    format!(r#"{{"name": "{name}", "containerEdits": {{"deviceNodes": [{gpu}, {gi}, {ci}]}}}}"#)
+}
+
+/// A MIG device goes by its UUID, its index, or its type and index, and only while its capability nodes are its own: the
+/// numbers change hands when a GPU is divided anew.
+#[test]
+fn mig_devices_have_their_own_capability_nodes() {
+    let text = include_str!("../../tests/data/inventories/a100mig4.json");
+    let inventory = Inventory::from_json(text.as_bytes()).expect("fixture");
+    let second = Device { gpu: 0, mig: Some(1) };
+    let inject = |name: &str, capabilities: [u32; 2]| {
+        let sources = [source("nvidia.json", 0, &spec(&mig_device(name, 0, capabilities)))];
+        inject(&sources, &inventory, &[second])
+    };
+    for name in ["0:1", "mig0:1", "MIG-0101c0de-0000-5000-8000-000000000011"] {
+        let edits = inject(name, [21, 22]).expect(name).expect("a specification");
+        let nodes: Vec<&str> = edits.nodes.iter().map(|node| node.path.as_str()).collect();
+        assert_eq!(nodes.len(), 4, "{name}: {nodes:?}");
+        assert!(edits.missing.is_empty(), "{name}");
+    }
+    let error = inject("0:1", [12, 13]).expect_err("another's").to_string();
+    assert_eq!(
+        error,
+        "nvidia.json: devices[0].containerEdits.deviceNodes: \"0:1\" is MIG device 0:1 here, \
+         and it would give MIG device 0:0 too; the file is out of date"
+    );
+    let common = spec(&mig_device("0:1", 0, [21, 22])).replacen("195, \"minor\": 255", "509, \"minor\": 12", 1);
+    let error = super::inject(&[source("nvidia.json", 0, &common)], &inventory, &[second]).expect_err("for everybody");
+    assert_eq!(error.to_string(), "nvidia.json: containerEdits.deviceNodes[0]: it would give every container a GPU");
+    let edits = inject("0", [21, 22]).expect("another name").expect("a specification");
+    assert_eq!(edits.missing, [second], "which one it is, only its name says");
+}

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use super::output::{Failure, print, report};
-use super::{demo, doctor, explain, install, inventory, job, log, predict, ps};
+use super::{demo, doctor, explain, install, inventory, job, log, manual, predict, ps};
 use crate::exit::Exit;
 use crate::spelling;
 
@@ -68,6 +68,18 @@ enum Command {
     Flags(FlagsArgs),
     /// Three what-ifs over a server that is not there; needs no root, no engine and no GPU
     Demo,
+    /// What makes a shell complete cudaview's commands
+    #[command(after_help = COMPLETION_AFTER)]
+    Completion {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages
+    #[command(hide = true)]
+    Manual {
+        /// Into this folder
+        folder: PathBuf,
+    },
     /// Set something up on this host, on request
     #[command(arg_required_else_help = false)]
     Install {
@@ -131,6 +143,11 @@ const PS_AFTER: &str = "\
 A container holds the GPUs that it can open, whether cudaview gave them or not.
 Whoever may talk to Docker, or owns a rootless container, sees those without
 root. A GPU with a dash may still be in use by what cannot be seen from here.";
+
+const COMPLETION_AFTER: &str = "\
+Examples:
+  cudaview completion bash >/etc/bash_completion.d/cudaview
+  source <(cudaview completion zsh)";
 
 const LOG_AFTER: &str = "\
 Examples:
@@ -353,6 +370,8 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Some(Command::Inventory(arguments)) => inventory::run(&arguments),
         Some(Command::Predict(arguments)) => predict::run(&arguments),
         Some(Command::Doctor(arguments)) => doctor::run(&arguments),
+        Some(Command::Completion { shell }) => manual::completion(shell, &Cli::command()),
+        Some(Command::Manual { folder }) => manual::pages(&folder, Cli::command()),
         Some(Command::Ps(arguments)) => ps::run(&arguments),
         Some(Command::Log(arguments)) => log::run(&arguments),
         Some(Command::Flags(arguments)) => job::run(&arguments),

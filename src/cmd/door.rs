@@ -64,7 +64,7 @@ pub fn decide(container: &Container<'_>, config: &Config) -> Result<Decision, Fa
         Err(error) => (Inventory::empty("none"), Some(error)),
     };
     inventory::add_drm_nodes(&mut inventory, spec.nodes().into_iter().map(|node| node.number));
-    let host = host::facts(spec, container.low_level);
+    let host = host::facts(spec, container.low_level, config);
     let mut situation = from_spec(spec, &inventory, &facts, &host, config);
     situation.requests.extend_from_slice(container.requests);
     let mut decided = plan(&inventory, &situation, config);
@@ -85,6 +85,9 @@ pub fn decide(container: &Container<'_>, config: &Config) -> Result<Decision, Fa
         // Without them CUDA cannot start in the container, which would fall back to the CPU unnoticed.
         let hint = missing.hint(&config.dev_root);
         return Err(Failure::text_only(Exit::NoInventory, missing).hint(hint));
+    }
+    if situation.injection == Injection::Nvidia && !decided.kept().is_empty() && !host.toolkit.can_be_told(spec) {
+        return Err(deaf_toolkit());
     }
     let cdi = if injected_by_us {
         sys::cdi::edits(&config.cdi_spec_dirs, &inventory, decided.kept()).map_err(|error| {
@@ -118,6 +121,14 @@ pub fn decide(container: &Container<'_>, config: &Config) -> Result<Decision, Fa
         return Err(Failure::text_only(Exit::Configuration, text).hint("install cudaview again"));
     }
     Ok(Decision { facts, inventory, situation, plan: decided, edits })
+}
+
+/// The container would start without a GPU, and nobody would say so.
+fn deaf_toolkit() -> Failure {
+    let text = "NVIDIA's toolkit takes GPUs for this container neither from its variables nor from its mounts";
+    let hint = "inject = \"auto\" lets cudaview do it; or set accept-nvidia-visible-devices-as-volume-mounts = true in \
+                the toolkit's config.toml";
+    Failure::text_only(Exit::Configuration, text.to_owned()).hint(hint)
 }
 
 /// `cudaview-hook`, beside whichever of our programs runs.

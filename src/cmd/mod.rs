@@ -14,6 +14,7 @@ mod install;
 mod inventory;
 mod job;
 mod log;
+mod manual;
 mod output;
 pub mod precreate;
 mod predict;

@@ -11,7 +11,7 @@ use crate::config::{Config, Mode};
 use crate::edits::apply;
 use crate::exit::Exit;
 use crate::spec::{Spec, has_gpu_sign};
-use crate::sys::{audit, configuration, state};
+use crate::sys::{audit, configuration, runtime, state, toolkit};
 use crate::unambiguous;
 
 /// What shall be printed: one JSON document. `directory` is where podman started us, in newer versions the bundle.
@@ -23,7 +23,8 @@ pub fn run(directory: Option<&Path>, deadline: Instant) -> Result<Vec<u8>, Failu
         .context("failed to read the container's configuration")
         .map_err(|error| Failure::new(Exit::BadInput, error))?;
     let config = configuration::load().map_err(|error| Failure::new(Exit::Configuration, error))?;
-    if !has_gpu_sign(&text) && !config.grant.grants_unasked() {
+    let has_sign = || runtime::is_nvidia_installed() && toolkit::configuration(None).has_sign(&text);
+    if !has_gpu_sign(&text) && !config.grant.grants_unasked() && !has_sign() {
         return Ok(text);
     }
     let mut value = unambiguous::parse(&text)

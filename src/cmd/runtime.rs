@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::argv::{self, Command, Invocation};
 use crate::cmd::door::{Container, decide};
 use crate::cmd::failure::Failure;
-use crate::config::{Config, Mode};
+use crate::config::{Config, Inject, Mode};
 use crate::edits::{ContainerEdits, apply, edit_array, set_env};
 use crate::exit::Exit;
 use crate::plan::{Verdict, plan_exec};
@@ -18,7 +18,7 @@ use crate::report;
 use crate::spec::{Spec, check_env, has_gpu_sign, last_var};
 use crate::sys::bundle::{Document, DocumentError};
 use crate::sys::report::{Channel, DebugLog, failure};
-use crate::sys::{configuration, runtime, runtime_state};
+use crate::sys::{configuration, runtime, runtime_state, toolkit};
 use crate::unambiguous;
 
 /// How often an edit starts again when somebody else changed the file meanwhile.
@@ -107,7 +107,10 @@ fn create(
             }
             Err(error) => return Err(Failure::new(Exit::BadInput, error)),
         };
-        if !has_gpu_sign(&document.bytes) && !config.grant.grants_unasked() {
+        let is_nvidia = runtime::is_nvidia(low_level) || config.inject == Inject::Nvidia;
+        let has_sign = |bytes: &[u8]| is_nvidia && toolkit::configuration(Some(low_level)).has_sign(bytes);
+        let is_asked = has_gpu_sign(&document.bytes) || config.grant.grants_unasked() || has_sign(&document.bytes);
+        if !is_asked {
             return Ok(None);
         }
         match edit_config(invocation, bundle, low_level, config, &document)? {

@@ -11,15 +11,17 @@ use crate::spec::{is_nvidia_hook, is_our_hook};
 
 /// Applies edits to a configuration that [`super::Spec::new`] accepted. Members that are not edited stay as they are.
 pub fn apply(config: &mut Value, edits: &ContainerEdits) {
-    if !edits.env.is_empty() {
+    if !edits.env.is_empty() || !edits.unset_env.is_empty() {
         edit_array(object(config, "process"), "env", |env| {
+            let name = |entry: &Value| entry.as_str().and_then(|entry| Some(entry.split_once('=')?.0.to_owned()));
+            env.retain(|entry| name(entry).is_none_or(|name| !edits.unset_env.contains(&name)));
             for (name, value) in &edits.env {
                 set_env(env, name, value);
             }
         });
     }
     apply_devices(config, edits);
-    apply_cdi(config, &edits.cdi);
+    // By their positions, so before others come.
     if !edits.withhold_mounts.is_empty() {
         let mut position = 0;
         let keep = |_: &Value| {
@@ -27,6 +29,11 @@ pub fn apply(config: &mut Value, edits: &ContainerEdits) {
             !edits.withhold_mounts.contains(&(position - 1))
         };
         edit_array(config, "mounts", |mounts| mounts.retain(keep));
+    }
+    apply_cdi(config, &edits.cdi);
+    if !edits.device_mounts.is_empty() {
+        let mount = |place: &String| json!({"destination": place, "type": "bind", "source": "/dev/null", "options": ["bind", "ro"]});
+        edit_array(config, "mounts", |mounts| mounts.extend(edits.device_mounts.iter().map(mount)));
     }
     if edits.remove_nvidia_hook {
         for stage in ["prestart", "createRuntime"] {
@@ -268,4 +275,36 @@ fn slot<'a>(parent: &'a mut Value, key: &str) -> &'a mut Value {
         *parent = Value::Object(Map::new());
     }
     &mut parent[key]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_go_by_their_positions_before_others_come() {
+        let mount = |at: &str| json!({"destination": at, "source": "x"});
+        let mut config = json!({"mounts": [mount("/a/b"), mount("/gone"), mount("/c")]});
+        let new = cdi::Mount {
+            host_path: "x".to_owned(),
+            container_path: "/a".to_owned(),
+            options: Vec::new(),
+            kind: String::new(),
+        };
+        let cdi = CdiEdits { mounts: vec![new], ..CdiEdits::default() };
+        let told = vec!["/told".to_owned()];
+        let edits = ContainerEdits { withhold_mounts: vec![1], device_mounts: told, cdi, ..ContainerEdits::default() };
+        apply(&mut config, &edits);
+        let mounts = config["mounts"].as_array().expect("mounts");
+        let places: Vec<&str> = mounts.iter().filter_map(|mount| mount["destination"].as_str()).collect();
+        assert_eq!(places, ["/a", "/a/b", "/c", "/told"]);
+    }
+
+    #[test]
+    fn a_variable_that_goes_goes_with_all_its_entries() {
+        let mut config = json!({"process": {"env": ["A=1", "AB=2", "A=3", "C"]}});
+        let edits = ContainerEdits { unset_env: vec!["A".to_owned()], ..ContainerEdits::default() };
+        apply(&mut config, &edits);
+        assert_eq!(config["process"]["env"], json!(["AB=2", "C"]));
+    }
 }

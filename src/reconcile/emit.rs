@@ -2,6 +2,7 @@
 
 use super::{Basis, Emission, Question, View, positions, union};
 use crate::config::{OrderPolicy, WhenUnset};
+use crate::cuda;
 use crate::finding::{Code, Finding, Severity};
 use crate::inventory::Device;
 
@@ -41,14 +42,23 @@ pub(super) fn emit_view(question: &Question<'_>, view: &View, basis: &Basis, ope
         }
     }
     let by_name = has_mig || question.order_is_mixed(openable);
-    let text = if by_name {
-        devices.iter().map(|device| question.inventory.uuid(*device)).collect::<Vec<_>>().join(",")
-    } else {
-        // CUDA numbers full GPUs first, then MIG devices.
-        let full: Vec<Device> = openable.iter().copied().filter(|device| device.mig.is_none()).collect();
-        positions(devices, &full)
+    // CUDA numbers full GPUs first, then MIG devices.
+    let full: Vec<Device> = openable.iter().copied().filter(|device| device.mig.is_none()).collect();
+    let numbers = positions(devices, &full);
+    if by_name || (full.len() < openable.len() && !counts_so(question, openable, &numbers)) {
+        let names: Vec<&str> = devices.iter().map(|device| question.inventory.uuid(*device)).collect();
+        return changed(question, names.join(","));
+    }
+    changed(question, numbers)
+}
+
+/// Whether it is certain how CUDA counts what can be opened, MIG devices among it.
+fn counts_so(question: &Question<'_>, openable: &[Device], numbers: &str) -> bool {
+    let order = match question.rules.device_order {
+        OrderPolicy::Pci => question.order.or(Some("PCI_BUS_ID")),
+        OrderPolicy::Leave => question.order,
     };
-    changed(question, text)
+    cuda::predict(question.inventory, openable, Some(numbers), order).certain
 }
 
 fn changed(question: &Question<'_>, text: String) -> Emission {

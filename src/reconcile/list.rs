@@ -73,7 +73,7 @@ pub(super) fn decide_list(question: &Question<'_>, written: Written<'_>, finding
         (Reading::Container, container, host)
     };
     if taken.devices.is_empty() {
-        return no_match(question, text, findings);
+        return no_match(question, text, None, findings);
     }
     report_list(question, text, reading, &taken, &other, findings);
     report_malformed(question, text, value, &taken, findings);
@@ -88,7 +88,8 @@ fn decide_mig_index(question: &Question<'_>, written: Written<'_>, findings: &mu
     let plain = entries.iter().map(|entry| entry.text.as_str()).collect::<Vec<_>>().join(",");
     let prediction = cuda::predict(question.inventory, question.granted, Some(&plain), question.order);
     if !prediction.certain || prediction.visible.is_empty() {
-        return no_match(question, text, findings);
+        let doubt = prediction.notes.first().filter(|_| !prediction.certain);
+        return no_match(question, text, doubt.map(String::as_str), findings);
     }
     let asked = entries.len();
     if prediction.visible.len() < asked {
@@ -115,15 +116,19 @@ fn decide_mig_index(question: &Question<'_>, written: Written<'_>, findings: &mu
     (View::Devices(taken.devices), Basis::List { reading: Reading::Container, lost: Vec::new(), other: Vec::new() })
 }
 
-fn no_match(question: &Question<'_>, text: &str, findings: &mut Vec<Finding>) -> (View, Basis) {
+/// A value that names nothing that was granted, or of which nobody can say what it names.
+fn no_match(question: &Question<'_>, text: &str, doubt: Option<&str>, findings: &mut Vec<Finding>) -> (View, Basis) {
     let granted = question.hosts(question.granted);
-    let message = format!("CUDA_VISIBLE_DEVICES={} names none of the granted GPUs ({granted})", quoted(text));
+    let message = match doubt {
+        None => format!("CUDA_VISIBLE_DEVICES={} names none of the granted GPUs ({granted})", quoted(text)),
+        Some(doubt) => format!("CUDA_VISIBLE_DEVICES={} over {granted}: {doubt}", quoted(text)),
+    };
     let uuids: Vec<&str> = question.granted.iter().map(|d| question.inventory.uuid(*d)).collect();
     let has_mig = question.granted.iter().any(|device| device.mig.is_some());
-    let hint = if has_mig {
-        format!("-e CUDA_VISIBLE_DEVICES={} (one of: {})", uuids[0], uuids.join(" "))
-    } else {
-        "leave CUDA_VISIBLE_DEVICES out, or count from 0 among the granted GPUs".to_owned()
+    let hint = match uuids.as_slice() {
+        [only] if has_mig => format!("-e CUDA_VISIBLE_DEVICES={only}"),
+        [first, ..] if has_mig => format!("-e CUDA_VISIBLE_DEVICES={first} (one of: {})", uuids.join(" ")),
+        _ => "leave CUDA_VISIBLE_DEVICES out, or count from 0 among the granted GPUs".to_owned(),
     };
     let severity = if question.refuses() { Severity::Error } else { Severity::Warning };
     findings.push(Finding::new(Code::OverrideMatchesNothing, severity, message, hint));

@@ -205,13 +205,13 @@ fn rows(subject: &Subject<'_>, style: Style) -> Vec<Row> {
             rows.push(parent_row(subject, position, &devices, openable, style));
         }
         for device in devices {
-            let uuid = if style.is_wide() { inventory.uuid(device) } else { inventory.short_uuid(device) };
+            let uuid = if style.is_wide() { inventory.uuid(device).to_owned() } else { inventory.short_uuid(device) };
             let mig_name = |profile: &str| format!("  MIG {profile}").trim_end().to_owned();
             let ordinal = visible.iter().position(|seen| *seen == device).filter(|_| certain);
             rows.push(Row {
                 host: inventory.host_label(device),
                 name: inventory.mig(device).map_or_else(|| gpu.name.clone(), |mig| mig_name(&mig.profile)),
-                uuid: uuid.to_owned(),
+                uuid,
                 granted: if plan.grant.devices.contains(&device) { "yes" } else { "no" },
                 inside: if openable.contains(&device) { inside(openable, device) } else { "-".to_owned() },
                 program: program(ordinal, !certain && openable.contains(&device)),

@@ -59,9 +59,9 @@ fn rows(inventory: &Inventory, style: Style) -> Vec<[String; 5]> {
         ]);
         for device in inventory.devices_of(position).into_iter().filter(|device| device.mig.is_some()) {
             let profile = inventory.mig(device).map(|mig| mig.profile.clone()).unwrap_or_default();
-            let uuid = if style.is_wide() { inventory.uuid(device) } else { inventory.short_uuid(device) };
+            let uuid = if style.is_wide() { inventory.uuid(device).to_owned() } else { inventory.short_uuid(device) };
             let name = format!("  MIG {}", profile.escape_debug());
-            rows.push([inventory.host_label(device), String::new(), String::new(), name, uuid.to_owned()]);
+            rows.push([inventory.host_label(device), String::new(), String::new(), name, uuid]);
         }
     }
     rows

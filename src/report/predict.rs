@@ -34,7 +34,7 @@ pub fn predict_text(inventory: &Inventory, prediction: &Prediction, style: Style
     }
     for (ordinal, device) in seen.iter().enumerate() {
         let program = style.paint(Tone::Green, &format!("{:7}", format!("cuda:{ordinal}")));
-        let uuid = if style.is_wide() { inventory.uuid(*device) } else { inventory.short_uuid(*device) };
+        let uuid = if style.is_wide() { inventory.uuid(*device).to_owned() } else { inventory.short_uuid(*device) };
         let name = if has_name { cut(&name(*device), room.max(19)) } else { String::new() };
         let line = format!("  {program}  {:4}  {uuid}  {name}", inventory.host_label(*device));
         out.push_str(line.trim_end());

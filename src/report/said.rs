@@ -62,7 +62,12 @@ fn granted(subject: &Subject<'_>, request: &DeviceRequest) -> Row {
     if no_match && only {
         text = format!("{text}, {}", refusal::numbers_of(&resolved.devices));
     }
-    if !resolved.unknown.is_empty() {
+    // A GPU in MIG mode that has no MIG device is there, and grants nothing.
+    let is_there = |name: &String| {
+        let by_index = name.parse().ok().and_then(|index| inventory.position_of_index(index));
+        by_index.is_some() || inventory.by_uuid(name).is_some()
+    };
+    if !resolved.unknown.iter().all(is_there) {
         text = match request.selection {
             Selection::Count(count) => format!("asks for {count} GPUs; this host has {}", inventory.gpus.len()),
             _ => format!("asks for {}, which this host does not have", quoted_list(&resolved.unknown)),

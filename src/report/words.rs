@@ -28,6 +28,9 @@ pub(super) fn typed(subject: &Subject<'_>, request: &DeviceRequest) -> String {
             Told::Engine => {}
         }
     }
+    if let (Source::Nodes, Selection::Names(names), Told::Bundle) = (request.source, &request.selection, subject.told) {
+        return format!("the capability nodes of {} in config.json", names.join(" "));
+    }
     match request.source {
         Source::Gpus => format!("--gpus {}", gpus_value(&request.selection)),
         Source::Cdi | Source::Nodes => names(inventory, &request.selection)

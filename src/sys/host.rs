@@ -3,21 +3,31 @@
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
+use crate::config::{Config, Inject};
 use crate::device::DeviceNumber;
 use crate::node::DeviceNode;
 use crate::situation::HostFacts;
 use crate::spec::Spec;
 use crate::sys::trusted::in_user_namespace;
-use crate::sys::{runtime, stand_in};
+use crate::sys::{runtime, stand_in, toolkit};
+use crate::toolkit::Toolkit;
 
 /// Control nodes that CUDA needs beside the GPUs' own.
 const CONTROL: [&str; 3] = ["nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"];
 
 /// Facts for a container that a low-level runtime is about to make.
-pub fn facts(spec: Spec<'_>, low_level: Option<&Path>) -> HostFacts {
+pub fn facts(spec: Spec<'_>, low_level: Option<&Path>, config: &Config) -> HostFacts {
+    let nvidia_runtime = low_level.is_some_and(runtime::is_nvidia);
+    // podman's own choice, which nobody tells us.
+    let nvidia_runtime_possible = low_level.is_none() && runtime::is_nvidia_installed();
+    let is_said = config.inject == Inject::Nvidia;
+    let has_hook = has_hook_of_nvidia(spec);
+    let follows = nvidia_runtime || nvidia_runtime_possible || has_hook || is_said;
     HostFacts {
-        nvidia_runtime: low_level.is_some_and(runtime::is_nvidia),
-        nvidia_cli: has_hook_of_nvidia(spec) && runtime::is_installed("nvidia-container-cli"),
+        nvidia_runtime,
+        nvidia_runtime_possible,
+        toolkit: if follows { toolkit::configuration(low_level) } else { Toolkit::default() },
+        nvidia_cli: has_hook && runtime::is_installed("nvidia-container-cli"),
         mount_numbers: mount_numbers(spec),
         rootless: in_user_namespace(),
     }

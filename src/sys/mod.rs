@@ -25,6 +25,7 @@ pub mod runtime;
 pub mod runtime_state;
 pub mod stand_in;
 pub mod state;
+pub mod toolkit;
 pub mod trusted;
 
 use std::os::fd::AsFd;

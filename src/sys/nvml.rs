@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::path::Path;
 
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper::{Device, Nvml};
@@ -31,14 +32,14 @@ pub enum AskError {
     Name(#[from] InvalidName),
 }
 
-/// Lists the GPUs.
+/// Lists the GPUs. `proc` is where the driver's table of MIG capability nodes is read: `/proc`.
 ///
 /// # Errors
 /// [`AskError`] for the first query that fails.
-pub fn ask() -> Result<Inventory, AskError> {
+pub fn ask(proc: &Path) -> Result<Inventory, AskError> {
     let nvml = Nvml::builder().lib_path(OsStr::new(LIBRARY)).init().map_err(AskError::Start)?;
     let count = nvml.device_count().map_err(query("the number of GPUs"))?;
-    let capabilities = Capabilities::read();
+    let capabilities = Capabilities::read(proc);
     let mut gpus = Vec::new();
     for index in 0..count {
         let device = nvml.device_by_index(index).map_err(query(format!("GPU {index}")));
@@ -107,7 +108,8 @@ fn mig_devices(
     for index in 0..most {
         let device = match gpu.mig_device_by_index(index) {
             Ok(device) => device,
-            Err(NvmlError::NotFound) => continue,
+            // Some drivers say the one of a place without a device, some the other.
+            Err(NvmlError::NotFound | NvmlError::InvalidArg) => continue,
             Err(error) => return Err(query(format!("MIG device {index}"))(error)),
         };
         let (gi, ci) = instances(nvml, &device).map_err(query("the instances of a MIG device"))?;
@@ -146,9 +148,9 @@ struct Capabilities {
 }
 
 impl Capabilities {
-    fn read() -> Self {
-        let devices = fs::read_to_string("/proc/devices").unwrap_or_default();
-        let minors = fs::read_to_string("/proc/driver/nvidia-caps/mig-minors").unwrap_or_default();
+    fn read(proc: &Path) -> Self {
+        let devices = fs::read_to_string(proc.join("devices")).unwrap_or_default();
+        let minors = fs::read_to_string(proc.join("driver/nvidia-caps/mig-minors")).unwrap_or_default();
         Self::parse(&devices, &minors)
     }
 
@@ -174,7 +176,9 @@ impl Capabilities {
             path: format!("/dev/nvidia-caps/nvidia-cap{minor}"),
             number: DeviceNumber { major, minor },
         };
-        names.iter().filter_map(minor).map(node).collect()
+        // One of the two opens nothing, and must not pass for all that is needed.
+        let minors: Option<Vec<u32>> = names.iter().map(minor).collect();
+        minors.unwrap_or_default().into_iter().map(node).collect()
     }
 }
 
@@ -184,12 +188,13 @@ mod tests {
 
     #[test]
     fn capability_nodes_of_a_mig_device() {
-        let devices = "Character devices:\n  1 mem\n195 nvidia\n237 nvidia-caps\n";
+        let devices = "Character devices:\n  1 mem\n195 nvidia\n236 nvidia-caps-imex-channels\n237 nvidia-caps\n\nBlock devices:\n";
         let minors = "config 1\nmonitor 2\ngpu0/gi1/access 12\ngpu0/gi1/ci0/access 13\ngpu0/gi1/ci1/access 14\n";
         let capabilities = Capabilities::parse(devices, minors);
         let paths: Vec<String> = capabilities.nodes(Minor(0), 1, 0).into_iter().map(|node| node.path).collect();
         assert_eq!(paths, ["/dev/nvidia-caps/nvidia-cap12", "/dev/nvidia-caps/nvidia-cap13"]);
         assert!(capabilities.nodes(Minor(1), 1, 0).is_empty());
+        assert!(capabilities.nodes(Minor(0), 1, 2).is_empty(), "its GPU instance's alone opens nothing");
         assert!(Capabilities::parse("", minors).nodes(Minor(0), 1, 0).is_empty());
     }
 }

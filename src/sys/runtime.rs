@@ -63,6 +63,11 @@ pub fn is_nvidia(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"nvidia-container-runtime"))
 }
 
+/// Whether NVIDIA's runtime is where an engine finds it, so that it may be the one that runs after us.
+pub fn is_nvidia_installed() -> bool {
+    is_installed("nvidia-container-runtime")
+}
+
 /// Whether a program is in one of the system's directories.
 pub fn is_installed(name: &str) -> bool {
     DIRECTORIES.iter().any(|directory| Path::new(directory).join(name).is_file())

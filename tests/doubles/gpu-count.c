@@ -180,17 +180,23 @@ static int is_gpu_node(const struct dirent *entry)
     return strncmp(entry->d_name, "nvidia", length) == 0 && isdigit((unsigned char)entry->d_name[length]);
 }
 
-static void print_nodes(void)
+static int is_capability_node(const struct dirent *entry)
 {
+    return strncmp(entry->d_name, "nvidia-cap", strlen("nvidia-cap")) == 0;
+}
+
+/* The nodes of a folder below /dev, in numeric order. */
+static void print_nodes(const char *key, const char *folder, int (*is_wanted)(const struct dirent *))
+{
+    char directory[2048];
     const char *dev = getenv("GPU_DOUBLE_DEV");
     struct dirent **entries = NULL;
-    if (dev == NULL)
-        dev = "/dev";
-    int count = scandir(dev, &entries, is_gpu_node, versionsort);
-    fputs("\"nodes\":[", stdout);
+    snprintf(directory, sizeof directory, "%s%s", dev != NULL ? dev : "/dev", folder);
+    int count = scandir(directory, &entries, is_wanted, versionsort);
+    printf("\"%s\":[", key);
     for (int i = 0; i < count; i++) {
         char path[4096];
-        snprintf(path, sizeof path, "%s/%s", dev, entries[i]->d_name);
+        snprintf(path, sizeof path, "%s/%s", directory, entries[i]->d_name);
         if (i > 0)
             putchar(',');
         print_string(path);
@@ -209,7 +215,9 @@ static void print_json(const struct listing *cuda, const struct listing *nvml)
     putchar(',');
     print_list("nvml", nvml, true);
     putchar(',');
-    print_nodes();
+    print_nodes("nodes", "", is_gpu_node);
+    putchar(',');
+    print_nodes("capabilityNodes", "/nvidia-caps", is_capability_node);
     fputs(",\"env\":{", stdout);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         printf("%s\"%s\":", i > 0 ? "," : "", names[i]);

@@ -115,15 +115,17 @@ static bool read_migs(struct gpu *gpu, const struct json *list)
     if (entry == NULL)
         return true;
     gpu->mig_enabled = true;
+    unsigned position = 0;
     gpu->mig = calloc(MAX_MIGS, sizeof *gpu->mig);
     if (gpu->mig == NULL)
         return false;
-    for (; entry != NULL; entry = entry->next) {
+    for (; entry != NULL; entry = entry->next, position++) {
         if (!mig_usable(entry))
             continue;
         if (gpu->mig_count == MAX_MIGS)
             return false;
         struct mig *mig = &gpu->mig[gpu->mig_count++];
+        mig->index = json_number(entry, "index", position);
         mig->gi = json_number(entry, "gi", 0);
         mig->ci = json_number(entry, "ci", 0);
         copy_text(mig->uuid, json_text(entry, "uuid", ""));
@@ -138,6 +140,7 @@ static bool read_gpu(struct gpu *gpu, const struct json *entry)
     gpu->index = json_number(entry, "index", 0);
     gpu->minor = json_number(entry, "minor", 0);
     gpu->multiprocessors = json_number(entry, "multiprocessors", 0);
+    gpu->mig_enabled = json_true(entry, "migEnabled");
     copy_text(gpu->uuid, json_text(entry, "uuid", ""));
     copy_text(gpu->name, json_text(entry, "name", ""));
     const char *address = json_text(entry, "pciBusId", NULL);

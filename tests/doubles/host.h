@@ -17,6 +17,7 @@ struct gpu;
 struct mig {
     struct gpu *gpu;
     unsigned gi, ci;
+    unsigned index; /* NVML's, which may have gaps */
     char uuid[TEXT_SIZE];
     char profile[TEXT_SIZE];
 };
@@ -24,7 +25,7 @@ struct mig {
 struct gpu {
     unsigned index, minor, multiprocessors;
     unsigned domain, bus, slot;
-    bool mig_enabled; /* it has MIG devices, openable or not */
+    bool mig_enabled; /* the inventory says so, or it has MIG devices, openable or not */
     char uuid[TEXT_SIZE];
     char name[TEXT_SIZE];
     int mig_count;

@@ -134,8 +134,9 @@ static int parse_scalar(struct json *value, const char **at)
         size_t length = strlen(words[i].word);
         if (strncmp(*at, words[i].word, length) == 0) {
             value->type = words[i].type;
+            value->string = strdup(words[i].word);
             *at += length;
-            return 1;
+            return value->string != NULL;
         }
     }
     size_t length = strspn(*at, "+-.0123456789eE");
@@ -213,4 +214,10 @@ unsigned json_number(const struct json *object, const char *key, unsigned fallba
 {
     const struct json *member = json_get(object, key);
     return member != NULL && member->type == JSON_NUMBER ? (unsigned)strtoul(member->string, NULL, 10) : fallback;
+}
+
+bool json_true(const struct json *object, const char *key)
+{
+    const struct json *member = json_get(object, key);
+    return member != NULL && member->type == JSON_BOOL && strcmp(member->string, "true") == 0;
 }

@@ -208,7 +208,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index)
 {
     nvmlReturn_t result = check_device(device, index);
     if (result == NVML_SUCCESS)
-        *index = (unsigned)(device->mig != NULL ? device->mig - device->gpu->mig : device->gpu - host->gpu);
+        *index = device->mig != NULL ? device->mig->index : (unsigned)(device->gpu - host->gpu);
     return result;
 }
 
@@ -323,8 +323,12 @@ EXPORT nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned
         return result;
     if (device->mig != NULL)
         return NVML_ERROR_INVALID_ARGUMENT;
-    unsigned present = (unsigned)device->gpu->mig_count;
-    *count = !device->gpu->mig_enabled ? 0 : present > 7 ? present : 7;
+    /* How many there can be: seven on every model so far. */
+    unsigned most = 7;
+    for (int j = 0; j < device->gpu->mig_count; j++)
+        if (device->gpu->mig[j].index >= most)
+            most = device->gpu->mig[j].index + 1;
+    *count = device->gpu->mig_enabled ? most : 0;
     return NVML_SUCCESS;
 }
 
@@ -335,10 +339,10 @@ EXPORT nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, uns
         return result;
     if (device->mig != NULL)
         return NVML_ERROR_INVALID_ARGUMENT;
-    if (index >= (unsigned)device->gpu->mig_count)
-        return NVML_ERROR_NOT_FOUND;
-    *out = &mig_handle[device->gpu - host->gpu][index];
-    return NVML_SUCCESS;
+    for (int j = 0; j < device->gpu->mig_count; j++)
+        if (device->gpu->mig[j].index == index)
+            return *out = &mig_handle[device->gpu - host->gpu][j], NVML_SUCCESS;
+    return NVML_ERROR_NOT_FOUND;
 }
 
 EXPORT nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned *answer)

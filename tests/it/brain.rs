@@ -13,11 +13,13 @@ use cudaview::spec::Spec;
 use serde_json::Value;
 
 /// The inventories that tests share, by name.
-pub(crate) const INVENTORIES: [(&str, &str); 4] = [
+pub(crate) const INVENTORIES: [(&str, &str); 6] = [
     ("a100x4", include_str!("../data/inventories/a100x4.json")),
     ("h100x8", include_str!("../data/inventories/h100x8.json")),
     ("mixed5", include_str!("../data/inventories/mixed5.json")),
     ("a100mig4", include_str!("../data/inventories/a100mig4.json")),
+    ("h100mig3", include_str!("../data/inventories/h100mig3.json")),
+    ("a100old2", include_str!("../data/inventories/a100old2.json")),
 ];
 
 /// One of a host where nothing can be chosen; the laws are about choices.

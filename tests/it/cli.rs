@@ -8,7 +8,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::command::{cudaview, data, json, text};
+use crate::command::{cudaview, data, text};
 
 /// Runs it over an inventory of `tests/data`, with an empty configuration; stdout must be all that is printed.
 pub(crate) fn explain(inventory: &str, arguments: &[&str]) -> String {
@@ -375,49 +375,6 @@ fn a_full_disk_is_one() {
 #[test]
 fn no_colours_in_a_pipe() {
     assert!(!explain("a100x4.json", &["--gpus", "all"]).contains('\u{1b}'));
-}
-
-#[test]
-fn nvml_says_what_the_file_says() {
-    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("doubles");
-    let built = std::process::Command::new(data("../doubles/build")).arg(&out).output().expect("build starts");
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    for inventory in ["a100x4.json", "a100mig4.json", "h100x8.json", "mixed5.json"] {
-        let path = data("inventories").join(inventory);
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_cudaview-nvml"));
-        command.env("LD_LIBRARY_PATH", &out).env("GPU_DOUBLE_INVENTORY", &path).env("GPU_DOUBLE_NO_NODES", "1");
-        let found = json(&mut command);
-        let file: Value = serde_json::from_slice(&std::fs::read(path).expect("a file")).expect("JSON");
-        assert_eq!((&found["source"], &found["driverVersion"]), (&json!("nvml"), &file["driverVersion"]));
-        let gpus = |inventory: &Value| -> Vec<Value> {
-            let gpus = inventory["gpus"].as_array().expect("GPUs").iter().cloned();
-            gpus.map(without_what_nvml_adds).collect()
-        };
-        assert_eq!(gpus(&found), gpus(&file), "{inventory}");
-    }
-}
-
-/// Its own numbers of MIG devices, and that MIG is on where there are such; multiprocessors are not NVML's to say.
-fn without_what_nvml_adds(mut gpu: Value) -> Value {
-    let members = gpu.as_object_mut().expect("a GPU");
-    members.remove("migEnabled");
-    members.remove("multiprocessors");
-    for mig in members.get_mut("mig").and_then(Value::as_array_mut).expect("MIG devices") {
-        mig.as_object_mut().expect("a MIG device").remove("index");
-        mig.as_object_mut().expect("a MIG device").remove("capabilityNodes");
-    }
-    gpu
-}
-
-#[test]
-fn without_nvml_there_is_a_reason_and_a_hint() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_cudaview-nvml"));
-    let double = folder.path().join("libnvidia-ml.so.1");
-    std::fs::write(&double, "no library").expect("written");
-    let (code, stdout, stderr) = text(&command.env("LD_LIBRARY_PATH", folder.path()).output().expect("it starts"));
-    assert_eq!((code, stdout.as_str()), (Some(5), ""));
-    assert!(stderr.starts_with("cudaview-nvml: failed to start NVML (libnvidia-ml.so.1): "), "{stderr}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use cudaview::config::{Config, GrantPolicy, ImageRequest};
 use cudaview::plan::Verdict;
-use cudaview::provenance::{Engine, EngineFacts, Provenance};
+use cudaview::provenance::{DockerDeviceRequest, Engine, EngineFacts, Provenance, Requests};
 use cudaview::situation::HostFacts;
 use serde_json::{Value, json};
 
@@ -165,4 +165,95 @@ fn a_mig_device_needs_its_capability_nodes() {
         .map(|device| world.inventory.host_label(*device))
         .collect();
     assert_eq!(open, ["0:0"]);
+}
+
+/// A MIG device's nodes, as a CDI specification has them: its GPU's and its capability nodes.
+fn mig_nodes(world: &World, gpu: usize, positions: &[usize]) -> Vec<Value> {
+    let found = &world.inventory.gpus[gpu];
+    let mut nodes = vec![node(found.minor.0)];
+    for capability in positions.iter().flat_map(|position| &found.mig[*position].capability_nodes) {
+        let number = capability.number;
+        let there = json!({"path": capability.path, "type": "c", "major": number.major, "minor": number.minor, "fileMode": 0o666});
+        if !nodes.contains(&there) {
+            nodes.push(there);
+        }
+    }
+    nodes
+}
+
+/// What was granted, by label, where an engine made these nodes.
+fn granted(world: &World, nodes: &[Value]) -> Vec<String> {
+    let before = json!({"process": {"env": []}, "linux": {"devices": nodes}});
+    let granted = pass(&before, world).plan.grant.devices;
+    granted.iter().map(|device| world.inventory.host_label(*device)).collect()
+}
+
+/// Nodes that an engine made are the MIG devices that they open, and not every one of their GPU.
+#[test]
+fn nodes_of_mig_devices_grant_those() {
+    let world = world("a100mig4");
+    let nodes = |gpu: usize, positions: &[usize]| mig_nodes(&world, gpu, positions);
+    assert_eq!(granted(&world, &nodes(0, &[1])), ["0:1"]);
+    assert_eq!(granted(&world, &nodes(2, &[0, 6])), ["2:0", "2:6"]);
+    assert_eq!(granted(&world, &nodes(0, &[0, 1])), ["0:0", "0:1"]);
+    assert_eq!(granted(&world, &nodes(0, &[])), ["0:0", "0:1"], "the GPU's node alone");
+    assert_eq!(granted(&world, &[nodes(0, &[1]), vec![node(3)]].concat()), ["0:1", "3"]);
+    // The GPU instance's node alone opens nothing, and is no reason to grant more.
+    assert_eq!(granted(&world, &nodes(0, &[1])[..2]), [""; 0]);
+    // Capability nodes without their GPU's node are no GPU.
+    assert_eq!(granted(&world, &nodes(0, &[1])[1..]), [""; 0]);
+}
+
+/// The engine's record of a request says which MIG device is meant, where the inventory has no capability nodes.
+#[test]
+fn nodes_beside_a_record_are_that_request() {
+    let mut world = world("a100mig4");
+    world.facts = EngineFacts::nothing_known(Engine::Docker);
+    world.facts.device_requests = Requests::Known(vec![DockerDeviceRequest {
+        driver: "cdi".to_owned(),
+        count: 0,
+        device_ids: vec!["nvidia.com/gpu=mig0:1".to_owned()],
+        capabilities: Vec::new(),
+    }]);
+    let nodes = mig_nodes(&world, 0, &[1]);
+    assert_eq!(granted(&world, &nodes), ["0:1"]);
+    assert_eq!(granted(&world, &[nodes.clone(), vec![node(1)]].concat()), ["0:1", "1"], "--device /dev/nvidia1");
+    for mig in &mut world.inventory.gpus[0].mig {
+        mig.capability_nodes.clear();
+    }
+    assert_eq!(granted(&world, &nodes), ["0:1"]);
+}
+
+/// What two compute instances share stays for the one that stays, at a second door too.
+#[test]
+fn a_shared_capability_node_is_not_withheld() {
+    let world = world("h100mig3");
+    let second = world.inventory.gpus[1].mig[1].uuid.to_string();
+    let nodes = mig_nodes(&world, 1, &[0, 1, 2]);
+    let rules: Vec<Value> = nodes
+        .iter()
+        .map(
+            |node| json!({"allow": true, "type": "c", "major": node["major"], "minor": node["minor"], "access": "rwm"}),
+        )
+        .collect();
+    let before = json!({
+        "process": {"env": [format!("CUDA_VISIBLE_DEVICES={second}")]},
+        "linux": {"devices": nodes, "resources": {"devices": rules}},
+    });
+    let first = pass(&before, &world);
+    let minors = |config: &Value, pointer: &str| -> Vec<u64> {
+        config
+            .pointer(pointer)
+            .unwrap()
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|item| item["minor"].as_u64().unwrap())
+            .collect()
+    };
+    assert_eq!(minors(&first.after, "/linux/devices"), [0, 12, 14], "the GPU's, its instance's, and the second part's");
+    let again = pass(&first.after, &world);
+    assert!(again.situation.decided_before, "what is there is what was kept");
+    assert_eq!(again.after, first.after);
+    assert_eq!(minors(&again.after, "/linux/resources/devices")[..3], [0, 12, 14]);
 }

@@ -120,7 +120,8 @@ fn rows_of_equal_gpus_are_as_predicted() {
 
 #[test]
 fn rows_of_mig_devices_are_as_predicted() {
-    check_rows("a100mig4.json", 4, 70);
+    // With full GPUs behind MIG devices no number is certain in the order in which the table asks.
+    check_rows("a100mig4.json", 4, 45);
 }
 
 #[test]

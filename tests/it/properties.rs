@@ -218,7 +218,7 @@ fn untouched(case: &Case, after: &Value, edits: &cudaview::edits::ContainerEdits
         let is_planned = |item: &Value| match place {
             "/process/env" => {
                 let name = item.as_str().unwrap().split_once('=').unwrap().0.to_owned();
-                edits.env.iter().any(|(planned, _)| *planned == name)
+                edits.env.iter().any(|(planned, _)| *planned == name) || edits.unset_env.contains(&name)
             }
             "/mounts" => edits.withhold_mounts.iter().any(|position| items(&case.config)[*position] == *item),
             "/linux/devices" | "/linux/resources/devices" => {

@@ -4,7 +4,7 @@
 //! `shows` asks CUDA's own rules, `exec -e` adds a process, `between` goes through two doors, else a container is made.
 
 mod run;
-mod table;
+pub(crate) mod table;
 
 use std::collections::BTreeMap;
 

@@ -96,10 +96,7 @@ fn look(found: &Found) -> Inside {
         // More than the driver has is not looked for.
         let paths = (0..64).map(|minor| (format!("/dev/nvidia{minor}"), minor));
         let is_more = |(path, _): &(String, u32)| {
-            let found = match there(path) {
-                Some(NodeState::There(number, _)) => number,
-                _ => return false,
-            };
+            let Some(NodeState::There(found, _)) = there(path) else { return false };
             planned.iter().all(|(_, number)| *number != found) && allows(found) != Some(false)
         };
         out.more = paths.filter(is_more).map(|(path, _)| path).collect();

@@ -8,6 +8,7 @@ use cudaview::provenance::{DockerDeviceRequest, Engine, EngineFacts, Requests};
 use cudaview::record::Variables;
 use cudaview::request::Selection;
 use cudaview::situation::HostFacts;
+use cudaview::toolkit::Toolkit;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use serde_json::{Value, json};
@@ -67,9 +68,11 @@ pub(crate) fn cases() -> impl Strategy<Value = Case> {
     let rules = select(vec![Rules::Absent, Rules::Single, Rules::Single, Rules::Single, Rules::Wide, Rules::All]);
     let hooks = (any::<bool>(), any::<bool>());
     let host = (prop::bool::weighted(0.15), any::<bool>(), prop::bool::weighted(0.1), prop::bool::weighted(0.3));
+    let toolkit = (any::<bool>(), any::<bool>(), prop::bool::weighted(0.3), any::<bool>(), prop::bool::weighted(0.1));
     let docker = (any::<bool>(), prop::option::weighted(0.7, selections()), any::<bool>(), any::<Option<bool>>());
-    (inventories(), configs(), (environments(), environments()), nodes, rules, hooks, host, docker).prop_map(
-        |(inventory, config, (user, image), nodes, rules, hooks, host, docker)| {
+    (inventories(), configs(), (environments(), environments()), nodes, rules, hooks, (host, toolkit), docker).prop_map(
+        |(inventory, config, (user, image), nodes, rules, hooks, (host, toolkit), docker)| {
+            let (takes_mounts, takes_variables, has_swarm, has_plugin, nvidia_runtime_possible) = toolkit;
             let (nvidia_runtime, nvidia_cli, rootless, as_mounts) = host;
             let (is_docker, request, is_readable, runtime_is_default) = docker;
             let env = merged(&user, &image);
@@ -86,8 +89,15 @@ pub(crate) fn cases() -> impl Strategy<Value = Case> {
             };
             let minors: Vec<u32> =
                 inventory.gpus.iter().map(|gpu| gpu.minor.0).filter(|minor| nodes.contains(minor)).collect();
-            let (file, mount_numbers) = file(&env, &minors, rules, hooks, as_mounts);
-            let host = HostFacts { nvidia_runtime, nvidia_cli, mount_numbers, rootless };
+            let (mut file, mount_numbers) = file(&env, &minors, rules, hooks, as_mounts);
+            if has_plugin {
+                let place = "/var/run/nvidia-container-devices/1";
+                file["mounts"].as_array_mut().unwrap().push(json!({"destination": place, "source": "/dev/null"}));
+            }
+            let swarm_resources = if has_swarm { vec!["X".to_owned()] } else { Vec::new() };
+            let toolkit = Toolkit { takes_mounts, takes_variables, swarm_resources, ..Toolkit::default() };
+            let host =
+                HostFacts { nvidia_runtime, nvidia_runtime_possible, toolkit, nvidia_cli, mount_numbers, rootless };
             Case { config: file, world: World { inventory, facts, host, config } }
         },
     )

@@ -198,6 +198,7 @@ fn around(row: &Row, inventory: &Inventory, out: &mut Situation) {
                 "default runtime" => out.runtime_named = Some(false),
                 "NVIDIA's runtime" => (out.injection, out.injector_follows) = (Injection::Nvidia, true),
                 "NVIDIA's hook" => out.injector_follows = true,
+                "in mode cdi" => out.none_stops = true,
                 "wide rules" => out.wide_rules = true,
                 "unreadable" => out.unreadable = Some("failed to open hostconfig.json".to_owned()),
                 other => panic!("line {}: nothing is known of {other:?}", row.line),

@@ -22,6 +22,17 @@ pub(crate) fn doubles() -> PathBuf {
     })
 }
 
+/// A folder with the programs of the stand-in for NVIDIA's toolkit.
+#[track_caller]
+pub(crate) fn toolkit() -> PathBuf {
+    let source = repository().join("tests/toolkit");
+    build_once("toolkit", digest_of(&[&source]), |out| {
+        let script = r#"mkdir "$2" && cp "$1"/nvidia-* "$1/settings" "$1/toolkit.jq" "$2" &&
+            gcc -std=gnu11 -O2 -Wall -Wextra -Werror -o "$2/into-container" "$1/into-container.c""#;
+        run(Command::new("sh").args(["-c", script, "sh"]).arg(&source).arg(out)).ok();
+    })
+}
+
 /// A root file system with busybox, the doubles, and one of the inventory fixtures as the GPUs of its machine.
 ///
 /// It is shared: mount it below something, or copy it.

@@ -9,23 +9,43 @@ use yaml_rust2::{YamlEmitter, YamlLoader};
 use super::command::write_program;
 use super::{Install, inventory};
 
-/// Writes a specification of all GPUs of an inventory fixture, by their host indices, into a folder that is made.
+/// Writes a specification of all GPUs and MIG devices of an inventory fixture, by their host indices, into a folder that is
+/// made.
 ///
-/// Its nodes come from the simulated host, and it says `NVIDIA_VISIBLE_DEVICES=void` as NVIDIA's does, so that a hook
-/// which runs all the same adds nothing.
+/// Its nodes come from the simulated host and have no mode, and it says `NVIDIA_VISIBLE_DEVICES=void` as NVIDIA's does, so
+/// that a hook which runs all the same adds nothing. A GPU in MIG mode is there as its MIG devices alone.
 pub(crate) fn write_spec(folder: &Path, install: &Install, inventory_name: &str) {
     let host = install.dev_root().join("dev");
     let node = |name: &str| json!({"path": format!("/dev/{name}"), "hostPath": host.join(name)});
     let inventory: Value = serde_json::from_slice(&fs::read(inventory(inventory_name)).unwrap()).unwrap();
-    let devices: Vec<Value> = inventory["gpus"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|gpu| {
-            let nodes = [node(&format!("nvidia{}", gpu["minor"]))];
-            json!({"name": gpu["index"].to_string(), "containerEdits": {"deviceNodes": nodes}})
-        })
-        .collect();
+    let device = |name: &str, nodes: &[Value]| json!({"name": name, "containerEdits": {"deviceNodes": nodes}});
+    let mut devices = Vec::new();
+    let mut all: Vec<Value> = Vec::new();
+    for gpu in inventory["gpus"].as_array().unwrap() {
+        let own = node(&format!("nvidia{}", gpu["minor"]));
+        let migs = gpu["mig"].as_array().unwrap();
+        for (position, mig) in migs.iter().enumerate() {
+            let index = mig["index"].as_u64().map_or(position.to_string(), |index| index.to_string());
+            let paths = mig["capabilityNodes"].as_array().unwrap().iter().map(|there| there["path"].as_str().unwrap());
+            let mut nodes = vec![own.clone()];
+            nodes.extend(paths.map(|path| node(path.strip_prefix("/dev/").unwrap())));
+            devices.push(device(&format!("{}:{index}", gpu["index"]), &nodes));
+            devices.push(device(mig["uuid"].as_str().unwrap(), &nodes));
+            all.extend(nodes);
+        }
+        if migs.is_empty() {
+            devices.push(device(&gpu["index"].to_string(), std::slice::from_ref(&own)));
+            all.push(own);
+        }
+    }
+    // A generator writes each node once.
+    let mut once: Vec<Value> = Vec::new();
+    for node in all {
+        if !once.contains(&node) {
+            once.push(node);
+        }
+    }
+    devices.push(device("all", &once));
     let spec = json!({
         "cdiVersion": "0.5.0",
         "kind": "nvidia.com/gpu",

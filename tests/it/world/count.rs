@@ -22,6 +22,8 @@ pub(crate) struct Count {
     pub(crate) nvml: Vec<String>,
     /// The GPU nodes in `/dev`, by path, in numeric order.
     pub(crate) nodes: Vec<String>,
+    /// The MIG capability nodes in `/dev/nvidia-caps`, by path, in numeric order.
+    pub(crate) capabilities: Vec<String>,
     /// Those of `CUDA_VISIBLE_DEVICES`, `CUDA_DEVICE_ORDER`, `NVIDIA_VISIBLE_DEVICES` and `CUDAVIEW_HOST_GPUS` that are set.
     pub(crate) env: BTreeMap<String, String>,
 }
@@ -36,9 +38,12 @@ impl Count {
         let (nvml_error, nvml) = side(&value["nvml"], &ran);
         let env = value["env"].as_object().unwrap_or_else(|| panic!("no env: {ran}"));
         let env = env.iter().filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect();
-        let nodes = value["nodes"].as_array().unwrap_or_else(|| panic!("no nodes: {ran}"));
-        let nodes = nodes.iter().map(|node| node.as_str().unwrap().to_owned()).collect();
-        Count { cuda_error, cuda, nvml_error, nvml, nodes, env }
+        let paths = |key: &str| -> Vec<String> {
+            let nodes = value[key].as_array().unwrap_or_else(|| panic!("no {key}: {ran}"));
+            nodes.iter().map(|node| node.as_str().unwrap().to_owned()).collect()
+        };
+        let (nodes, capabilities) = (paths("nodes"), paths("capabilityNodes"));
+        Count { cuda_error, cuda, nvml_error, nvml, nodes, capabilities, env }
     }
 }
 
@@ -83,9 +88,14 @@ pub(crate) enum Access {
 impl Access {
     /// The command line that tries it.
     pub(crate) fn command(minor: u32) -> [String; 5] {
+        Access::command_for(195, minor)
+    }
+
+    /// The same for any device.
+    pub(crate) fn command_for(major: u32, minor: u32) -> [String; 5] {
         // A name of its own for each try: the node stays there.
         let name = format!("/tmp/nvidia{minor}-{:08x}", unused_number());
-        ["gpu-count", "--try-mknod", &name, "195", &minor.to_string()].map(str::to_owned)
+        ["gpu-count", "--try-mknod", &name, &major.to_string(), &minor.to_string()].map(str::to_owned)
     }
 
     /// Reads what the command wrote.

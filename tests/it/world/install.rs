@@ -123,7 +123,8 @@ fn literal(path: &Path) -> String {
     format!("'{}'", path.display())
 }
 
-/// The nodes that NVIDIA's driver makes: `nvidiaN` for each GPU, the control node, and the one for unified memory.
+/// The nodes that NVIDIA's driver makes: `nvidiaN` for each GPU, the capability nodes of its MIG devices, the control node,
+/// and the one for unified memory.
 fn make_nodes(folder: &Path, inventory_name: &str) {
     let text = fs::read_to_string(inventory(inventory_name)).unwrap();
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -145,9 +146,28 @@ fn make_nodes(folder: &Path, inventory_name: &str) {
         // 195 is NVIDIA's registered major number (Documentation/admin-guide/devices.txt).
         make_node(&folder.join(format!("nvidia{minor}")), 195, minor);
     }
+    for node in capability_nodes(&value) {
+        let number = |key: &str| u32::try_from(node["number"][key].as_u64().unwrap()).unwrap();
+        let path = folder.join(node["path"].as_str().unwrap().strip_prefix("/dev/").unwrap());
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        make_node(&path, number("major"), number("minor"));
+    }
     make_node(&folder.join("nvidiactl"), 195, 255);
     // The driver takes a free major number for this one; 510 is what it often gets.
     make_node(&folder.join("nvidia-uvm"), 510, 0);
+}
+
+/// The capability nodes of an inventory's MIG devices, each once.
+fn capability_nodes(inventory: &serde_json::Value) -> Vec<serde_json::Value> {
+    let list = |value: &serde_json::Value| value.as_array().cloned().unwrap_or_default();
+    let migs = list(&inventory["gpus"]).into_iter().flat_map(|gpu| list(&gpu["mig"]));
+    let mut nodes: Vec<serde_json::Value> = Vec::new();
+    for node in migs.flat_map(|mig| list(&mig["capabilityNodes"])) {
+        if !nodes.contains(&node) {
+            nodes.push(node);
+        }
+    }
+    nodes
 }
 
 fn make_node(path: &Path, major: u32, minor: u32) {

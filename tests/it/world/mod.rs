@@ -21,6 +21,7 @@ pub(crate) mod namespace;
 pub(crate) mod podman;
 pub(crate) mod shims;
 pub(crate) mod spec;
+pub(crate) mod toolkit;
 
 pub(crate) use artifacts::rootfs;
 pub(crate) use bundle::{Bundle, CgroupView};

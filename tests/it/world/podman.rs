@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use super::artifacts::rootfs_tar;
@@ -18,7 +18,7 @@ use super::bundle::RUNC_LOST_A_RACE;
 use super::command::{Ran, run};
 use super::count::{Access, COUNT, Count};
 use super::image::archive;
-use super::{Install, cgroup, find_program, mounts, repository};
+use super::{Install, cdi, cgroup, find_program, mounts, repository};
 
 /// The image that most tests run, without any `ENV`.
 pub(crate) const IMAGE: &str = "box";
@@ -58,6 +58,8 @@ pub(crate) struct Podman {
     holder: Child,
     setup: Setup,
     program: PathBuf,
+    /// The inventory fixture of the host.
+    inventory: String,
 }
 
 /// Runs in the new namespace. Arguments: the test's folder, a folder with GPU nodes.
@@ -88,6 +90,12 @@ impl Podman {
     /// podman on the simulated host of an installation.
     #[track_caller]
     pub(crate) fn start(install: &Install, setup: Setup) -> Podman {
+        Podman::start_on(install, setup, super::A100X4)
+    }
+
+    /// The same on a host with the GPUs of another inventory fixture, which the installation was made for.
+    #[track_caller]
+    pub(crate) fn start_on(install: &Install, setup: Setup, inventory: &str) -> Podman {
         let folder = tempfile::Builder::new().prefix("p").rand_bytes(4).tempdir().unwrap();
         let path = folder.path();
         fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
@@ -100,7 +108,7 @@ impl Podman {
             }
         }
         write_configuration(path, install, setup);
-        write_cdi(&path.join("cdi/nvidia.json"), install);
+        cdi::write_spec(&path.join("cdi"), install, inventory);
         write_users(&path.join("etc"));
 
         let mut holder = Command::new("unshare");
@@ -110,7 +118,8 @@ impl Podman {
         let mut ready = [0; 6];
         holder.stdout.take().unwrap().read_exact(&mut ready).expect("the namespace is set up");
 
-        let podman = Podman { folder: Some(folder), holder, setup, program: find_program("podman") };
+        let program = find_program("podman");
+        let podman = Podman { folder: Some(folder), holder, setup, program, inventory: inventory.to_owned() };
         podman.import(IMAGE, &[]);
         podman
     }
@@ -176,6 +185,13 @@ impl Podman {
         self.podman(&[&first, self.cgroup_flags(), flags, &[image], args].concat())
     }
 
+    /// `podman run --rm` of the counting program through a low-level runtime of one's own, and what it saw.
+    #[track_caller]
+    pub(crate) fn count_through(&self, runtime: &Path, flags: &[&str], image: &str) -> Count {
+        let first = ["--runtime", runtime.to_str().unwrap(), "run", "--rm"];
+        Count::of(self.podman(&[&first, self.cgroup_flags(), flags, &[image], &COUNT].concat()))
+    }
+
     /// The counting program with `podman run --rm` and these flags, and what it saw.
     #[track_caller]
     pub(crate) fn count(&self, flags: &[&str], image: &str) -> Count {
@@ -216,14 +232,14 @@ impl Podman {
         for change in changes {
             command.args(["--change", change]);
         }
-        run(command.arg(self.readable(&rootfs_tar(super::A100X4), "rootfs.tar")).arg(name)).ok();
+        run(command.arg(self.readable(&rootfs_tar(&self.inventory), "rootfs.tar")).arg(name)).ok();
     }
 
     /// Loads an image whose environment is exactly this list.
     #[track_caller]
     pub(crate) fn load(&self, name: &str, env: &[&str]) {
         let folder = tempfile::Builder::new().prefix("image").tempdir_in(self.path()).unwrap();
-        let image = self.readable(&archive(folder.path(), super::A100X4, name, env), "image.tar");
+        let image = self.readable(&archive(folder.path(), &self.inventory, name, env), "image.tar");
         run(self.command(&self.program).args(["load", "--quiet", "--input"]).arg(image)).ok();
     }
 
@@ -358,26 +374,6 @@ fn write_configuration(path: &Path, install: &Install, setup: Setup) {
         path.join("run/containers").display(),
     );
     fs::write(path.join("storage.conf"), storage).unwrap();
-}
-
-/// As `nvidia-ctk cdi generate` writes it: nodes without a mode, and `void` for NVIDIA's hook.
-fn write_cdi(path: &Path, install: &Install) {
-    let host = install.dev_root().join("dev");
-    let node = |name: String| json!({"path": format!("/dev/{name}"), "hostPath": host.join(&name)});
-    let gpu = |minor: u32| node(format!("nvidia{minor}"));
-    let device = |name: String, nodes: Vec<Value>| json!({"name": name, "containerEdits": {"deviceNodes": nodes}});
-    let mut devices: Vec<Value> = (0..4).map(|minor| device(minor.to_string(), vec![gpu(minor)])).collect();
-    devices.push(device("all".to_owned(), (0..4).map(gpu).collect()));
-    let spec = json!({
-        "cdiVersion": "0.5.0",
-        "kind": "nvidia.com/gpu",
-        "devices": devices,
-        "containerEdits": {
-            "env": ["NVIDIA_VISIBLE_DEVICES=void"],
-            "deviceNodes": [node("nvidiactl".to_owned()), node("nvidia-uvm".to_owned())],
-        },
-    });
-    fs::write(path, spec.to_string()).unwrap();
 }
 
 /// The machine's users and one more.

@@ -1,0 +1,26 @@
+//! `cudaview completion` and `cudaview manual`: made from the command line's own definition.
+
+use std::path::Path;
+
+use anyhow::Context;
+use clap_complete::Shell;
+
+use super::output::{Failure, print};
+use crate::exit::Exit;
+
+/// Prints what makes a shell complete our commands.
+pub(super) fn completion(shell: Shell, command: &clap::Command) -> Result<(), Failure> {
+    // clap completes hidden commands too.
+    let shown = command.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+    let mut visible = clap::Command::new("cudaview").version(env!("CARGO_PKG_VERSION")).subcommands(shown);
+    let mut out = Vec::new();
+    clap_complete::generate(shell, &mut visible, "cudaview", &mut out);
+    print(&String::from_utf8_lossy(&out))
+}
+
+/// Writes a page for the program and one for each command into a folder that exists.
+pub(super) fn pages(folder: &Path, command: clap::Command) -> Result<(), Failure> {
+    let written = clap_mangen::generate_to(command.disable_help_subcommand(true), folder);
+    let written = written.with_context(|| format!("failed to write manual pages to {}", folder.display()));
+    written.map_err(|error| Failure::new(Exit::Failed, error, "the folder must exist"))
+}
