@@ -2,7 +2,10 @@
 
 use std::fs;
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
+use super::time;
 use crate::device::DeviceNumber;
 use crate::doctor::{Inside, InsideNode, NodeState};
 use crate::record::{Record, Variables, devices};
@@ -10,6 +13,13 @@ use crate::spec::{Rule, Spec, allowed};
 use crate::sys::cgroup::{self, DeviceCgroup};
 use crate::sys::containers::{self, Found, Places};
 use crate::sys::rootfs;
+
+/// Seconds in which a process counts as just started.
+const NEW: f64 = 5.0;
+
+/// How long, and how often, the environment of such a one is looked at again.
+const PATIENCE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// No container can be examined.
 #[derive(Debug, thiserror::Error)]
@@ -68,12 +78,12 @@ fn look(found: &Found) -> Inside {
         runtime: found.runtime.clone(),
         is_ours: found.is_ours,
         has_bundle: spec.is_some(),
+        variables: pid.and_then(|pid| settled(pid, record.as_ref())),
         record,
         pid,
         nodes: Vec::new(),
         more: Vec::new(),
         rules: String::new(),
-        variables: pid.and_then(variables),
     };
     let Some(pid) = pid else { return out };
     let rules = rules(pid, spec.filter(|_| !found.rootless));
@@ -137,6 +147,20 @@ fn rules(pid: u32, spec: Option<Spec<'_>>) -> Option<(String, Vec<Rule>)> {
         Ok(DeviceCgroup::V2) => Some(("its bundle (linux.resources.devices)".to_owned(), spec?.rules())),
         // Nobody enforces any, or nobody can say.
         _ => None,
+    }
+}
+
+/// The same, once the low-level runtime's own process has become the container's, which takes a moment after a start.
+fn settled(pid: u32, record: Option<&Record>) -> Option<Variables> {
+    let is_new = time::age(pid).is_some_and(|age| age < NEW);
+    let begin = Instant::now();
+    loop {
+        let found = variables(pid)?;
+        let is_expected = record.is_none_or(|record| record.emitted.visible_devices == found.visible_devices);
+        if is_expected || !is_new || begin.elapsed() > PATIENCE {
+            return Some(found);
+        }
+        thread::sleep(PAUSE);
     }
 }
 

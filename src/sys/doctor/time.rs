@@ -12,6 +12,12 @@ pub(super) fn is_newer(path: &Path, pid: u32) -> Option<bool> {
     Some(changed > started(pid)? + 1.0)
 }
 
+/// Seconds since this process was started.
+pub(super) fn age(pid: u32) -> Option<f64> {
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().ok()?;
+    Some(now.as_secs_f64() - started(pid)?)
+}
+
 /// Seconds since 1970.
 // proc_pid_stat(5), field 22; proc_stat(5), btime.
 fn started(pid: u32) -> Option<f64> {
@@ -31,8 +37,7 @@ mod tests {
     #[test]
     fn this_test_has_just_been_started() {
         let pid = std::process::id();
-        let now = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("after 1970").as_secs_f64();
-        let age = now - started(pid).expect("it runs");
+        let age = age(pid).expect("it runs");
         assert!((-1.0..600.0).contains(&age), "{age}");
         assert_eq!(is_newer(Path::new(env!("CARGO_MANIFEST_DIR")).join("LICENSE").as_path(), pid), Some(false));
         assert_eq!(is_newer(Path::new("/proc/self/exe-that-is-not-there"), pid), None);
