@@ -28,7 +28,7 @@ impl Severity {
 macro_rules! codes {
     ($($variant:ident $name:literal $meaning:literal,)*) => {
         /// What was found. Each code has a page (`cudaview explain CODE`) and is stable.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
         #[serde(rename_all = "kebab-case")]
         pub enum Code {
             $(#[doc = $meaning] $variant,)*
@@ -73,6 +73,27 @@ codes! {
     DeviceOrderChanged "device-order-changed" "with CUDA_DEVICE_ORDER=PCI_BUS_ID cuda:0 may be another card than before",
     DeviceOrderMixed "device-order-mixed" "models differ and CUDA_DEVICE_ORDER is not PCI_BUS_ID, so nobody can say what an integer means",
     UnfixableEnv "unfixable-env" "CUDA_VISIBLE_DEVICES would have to be rewritten, and a createRuntime hook alone cannot do that",
+    EnvCudaVisible "env-cuda-visible" "the image has CUDA_VISIBLE_DEVICES built in, and whoever runs it gets fewer GPUs than were asked for",
+    EnvNvidiaVisible "env-nvidia-visible" "the image has NVIDIA_VISIBLE_DEVICES built in, and asks for GPUs by itself",
+    UuidInImage "uuid-in-image" "the image names a GPU of one host by its UUID",
+    DefaultFailsOpen "default-fails-open" "where a variable is not set, the default is every GPU",
+    MisspeltVariable "misspelt-variable" "a variable is called almost like one that chooses GPUs, and nothing reads it",
+    EntryNamesNothing "entry-names-nothing" "an entry of CUDA_VISIBLE_DEVICES names no device, and CUDA ends the list there",
+    NvidiaValueUnreadable "nvidia-value-unreadable" "NVIDIA_VISIBLE_DEVICES holds what NVIDIA's toolkit cannot read",
+    DeviceOrderUnknown "device-order-unknown" "CUDA_DEVICE_ORDER is neither PCI_BUS_ID nor FASTEST_FIRST",
+    DeviceOrderUnset "device-order-unset" "a number chooses among all GPUs, and without CUDA_DEVICE_ORDER it need not be nvidia-smi's number",
+    SelectedTwice "selected-twice" "GPUs are selected in two ways that say different things, and one of them counts",
+    SetInCommand "set-in-command" "the container's command sets the variable itself, so that whoever starts it cannot",
+    SetInRun "set-in-run" "a RUN sets the variable where the image's program does not see it",
+    GpusUnquotedList "gpus-unquoted-list" "--gpus device=0,2 without inner quotes is a device and a count to Docker, which stops",
+    GpusBareList "gpus-bare-list" "--gpus 0,2 is a count to Docker, which takes the last number and says nothing",
+    GpusZero "gpus-zero" "a count of 0 gives no GPU; GPU 0 is asked for by its number",
+    GpusCountAsIndex "gpus-count-as-index" "a count of GPUs was typed where the number of one was meant",
+    GpusUnreadable "gpus-unreadable" "the engine cannot read the value of --gpus",
+    FlagBehindImage "flag-behind-image" "a flag of the engine's stands behind the image and goes to the program",
+    ComposeCountAndIds "compose-count-and-ids" "a Compose file gives a count and device ids, which exclude each other",
+    ComposeGpusUnreadable "compose-gpus-unreadable" "Compose cannot read how the service asks for GPUs, and stops",
+    ComposeNoCount "compose-no-count" "a Compose file reserves GPUs and does not say how many",
 }
 
 /// One thing that was noticed.

@@ -8,14 +8,17 @@ mod doctor;
 mod gone;
 mod hints;
 mod human;
+mod image;
 mod inventory;
 mod json;
+mod lint;
 mod log;
 mod page;
 mod predict;
 mod ps;
 mod refusal;
 mod said;
+mod services;
 mod style;
 mod words;
 
@@ -23,15 +26,21 @@ pub use container::{AsIs, Container, Made, Origin, Tense};
 pub use doctor::{doctor, doctor_json, doctor_summary};
 pub use gone::{gone, gone_json};
 pub use human::explain;
+pub use image::{FoundIn, ImageSource};
 pub use inventory::inventory_table;
 pub use json::{explain_json, predict_json};
+pub use lint::{
+    Looked, lint_command, lint_command_footer, lint_command_json, lint_files, lint_files_json, lint_footer,
+};
 pub use log::{Columns, Logged, log_head, log_line};
 pub use page::page;
 pub use predict::predict_text;
-pub use ps::{Held, Holder, ps_json, ps_table};
+pub use ps::{Held, Holder, Outside, ps_json, ps_table};
 pub use refusal::{exec_refusal, refusal};
+pub use services::services_table;
 pub use style::Style;
 
+use crate::compose::Way;
 use crate::inventory::Inventory;
 use crate::plan::{ExecPlan, Plan};
 use crate::situation::Situation;
@@ -45,6 +54,8 @@ pub struct ImageEnv {
     pub device_order: Option<String>,
     /// The image's `NVIDIA_VISIBLE_DEVICES`.
     pub nvidia_visible_devices: Option<String>,
+    /// The image itself, where one was asked about.
+    pub source: Option<ImageSource>,
 }
 
 /// Where the facts come from, and so what a report may say that somebody typed.
@@ -56,6 +67,15 @@ pub enum Told {
     Bundle,
     /// A container that is being created or was: the engine's files where there are any.
     Engine,
+    /// A Compose file.
+    Compose {
+        /// How `CUDA_VISIBLE_DEVICES` came to the service, where the file gave it.
+        visible_devices: Way,
+        /// How `NVIDIA_VISIBLE_DEVICES` did.
+        nvidia: Way,
+        /// How `CUDA_DEVICE_ORDER` did.
+        device_order: Way,
+    },
 }
 
 /// What a report is about.

@@ -116,6 +116,41 @@ impl WhatIf {
         by_flag || (origin == Provenance::User && value.is_some_and(|value| wants_graphics(value.split(','))))
     }
 
+    /// As podman keeps it: without an order, so that what equals an entry of the image's counts as the image's.
+    #[must_use]
+    pub fn as_podman_keeps_it(mut self) -> Self {
+        for name in Variables::NAMES {
+            let Some(Some(value)) = last(&self.env, name) else { continue };
+            if self.image_env.contains(&format!("{name}={value}")) {
+                self.env.retain(|entry| entry.split('=').next() != Some(name));
+            }
+        }
+        self
+    }
+
+    /// As a runtime gets it that cannot be told whose an entry is.
+    #[must_use]
+    pub fn of_unknown_origin(mut self) -> Self {
+        self.unknown_env = self.image_env.iter().cloned().chain(std::mem::take(&mut self.env)).collect();
+        self
+    }
+
+    /// As nerdctl asks for GPUs since its version 2.3: a CDI name for each.
+    // containerd/nerdctl docs/gpu.md
+    #[must_use]
+    pub fn by_cdi(mut self) -> Self {
+        for flag in std::mem::take(&mut self.gpus) {
+            let names = match flag.selection {
+                Selection::All => vec!["all".to_owned()],
+                Selection::Count(count) => (0..count.min(MOST)).map(|number| number.to_string()).collect(),
+                Selection::Names(names) => names,
+                Selection::Nothing | Selection::Minors(_) => Vec::new(),
+            };
+            self.devices.extend(names.iter().map(|name| format!("nvidia.com/gpu={name}")));
+        }
+        self
+    }
+
     /// What the image has built in.
     pub fn image(&self) -> ImageEnv {
         let get = |name| last(&self.image_env, name).flatten().map(str::to_owned);
@@ -123,6 +158,7 @@ impl WhatIf {
             visible_devices: get(Variables::NAMES[0]),
             device_order: get(Variables::NAMES[1]),
             nvidia_visible_devices: get(Variables::NAMES[2]),
+            source: None,
         }
     }
 
@@ -171,11 +207,12 @@ fn node_minor(name: &str) -> Option<Minor> {
     host.strip_prefix("/dev/nvidia")?.parse().ok().map(Minor)
 }
 
+/// No host has more GPUs; a larger count is refused anyway.
+const MOST: u32 = 256;
+
 /// What the engine puts behind the container's own `NVIDIA_VISIBLE_DEVICES`; the last entry counts.
 // moby daemon/nvidia_linux.go (countToDevices); `nvidia-ctk cdi generate` writes "void" into its specifications.
 pub fn appended(requests: &[DeviceRequest]) -> Option<String> {
-    // No host has more GPUs; a larger count is refused anyway.
-    const MOST: u32 = 256;
     if requests.iter().any(|request| request.source == Source::Cdi) {
         return Some("void".to_owned());
     }
@@ -209,6 +246,36 @@ mod tests {
         assert_eq!(what_if.variable("C"), (Some("7"), Provenance::Unknown));
         assert_eq!(what_if.variable("D"), (Some("6"), Provenance::Image));
         assert_eq!(what_if.variable("E"), (None, Provenance::Unset));
+    }
+
+    #[test]
+    fn engines_differ_in_what_they_keep_of_whose_a_value_is() {
+        let of = |env: &[&str], image_env: &[&str]| WhatIf {
+            env: entries(env),
+            image_env: entries(image_env),
+            ..WhatIf::default()
+        };
+        let [name, ..] = Variables::NAMES;
+        let (zero, one) = ("CUDA_VISIBLE_DEVICES=0", "CUDA_VISIBLE_DEVICES=1");
+        let podman = |env: &[&str]| {
+            let kept = of(env, &[zero]).as_podman_keeps_it();
+            let (value, whose) = kept.variable(name);
+            (value.map(str::to_owned), whose)
+        };
+        assert_eq!(podman(&[zero]), (Some("0".to_owned()), Provenance::Image));
+        assert_eq!(podman(&[one, zero]), (Some("0".to_owned()), Provenance::Image));
+        assert_eq!(podman(&[zero, one]), (Some("1".to_owned()), Provenance::User));
+        let unknown = |env: &[&str]| {
+            let kept = of(env, &[zero]).of_unknown_origin();
+            let (value, whose) = kept.variable(name);
+            (value.map(str::to_owned), whose)
+        };
+        assert_eq!(unknown(&[one]), (Some("1".to_owned()), Provenance::Unknown));
+        assert_eq!(unknown(&[]), (Some("0".to_owned()), Provenance::Unknown));
+        let gpus = ["\"device=1,3\"", "2", "all"].map(|text| crate::request::parse_gpus(text).expect("a value"));
+        let devices = WhatIf { gpus: gpus.to_vec(), ..WhatIf::default() }.by_cdi().devices;
+        let devices: Vec<&str> = devices.iter().filter_map(|name| crate::request::cdi_device(name)).collect();
+        assert_eq!(devices, ["1", "3", "0", "1", "all"]);
     }
 
     #[test]

@@ -12,10 +12,11 @@ use cudaview::sys::nvml;
 const HELP: &str = "\
 cudaview-nvml: prints this host's GPUs as NVML knows them, in JSON
 
-usage: cudaview-nvml [--proc DIR | --version | --help]
+usage: cudaview-nvml [--proc DIR | --usage | --version | --help]
 
   --proc DIR  read the driver's table of MIG capability nodes there and not
               in /proc
+  --usage     print memory in use, and by which processes, instead
 
 cudaview and its other programs start it where nothing else says which GPUs
 there are; cudaview inventory shows the same to people.
@@ -26,8 +27,9 @@ fn main() -> ExitCode {
     let words: Vec<_> = arguments.iter().map(|argument| argument.to_string_lossy()).collect();
     let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
     match words.as_slice() {
-        [] => inventory(Path::new("/proc")),
-        ["--proc", _] => inventory(Path::new(&arguments[1])),
+        [] => answer(nvml::ask(Path::new("/proc"))),
+        ["--proc", _] => answer(nvml::ask(Path::new(&arguments[1]))),
+        ["--usage"] => answer(nvml::usage()),
         ["--help" | "-h", ..] => print(HELP.as_bytes()),
         ["--version" | "-V", ..] => print(concat!("cudaview-nvml ", env!("CARGO_PKG_VERSION"), "\n").as_bytes()),
         [unknown, ..] => {
@@ -47,9 +49,9 @@ fn print(text: &[u8]) -> ExitCode {
     ExitCode::from(if written.is_ok() { Exit::Done } else { Exit::Failed }.code())
 }
 
-fn inventory(proc: &Path) -> ExitCode {
-    match nvml::ask(proc) {
-        Ok(inventory) => match serde_json::to_vec(&inventory) {
+fn answer(answer: Result<impl serde::Serialize, nvml::AskError>) -> ExitCode {
+    match answer {
+        Ok(answer) => match serde_json::to_vec(&answer) {
             Ok(text) => print(&text),
             Err(error) => fail(&error),
         },

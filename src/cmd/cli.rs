@@ -8,7 +8,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use super::output::{Failure, print, report};
-use super::{demo, doctor, explain, install, inventory, job, log, manual, predict, ps};
+use super::{demo, doctor, explain, install, inventory, job, lint, log, manual, predict, ps};
 use crate::exit::Exit;
 use crate::spelling;
 
@@ -16,12 +16,13 @@ use crate::spelling;
 const SCREEN: &str = "\
 cudaview: which GPUs does a container's program see, and who decided it
 
-Ask with the flags of docker run, before you run it:
-  cudaview explain --gpus '\"device=1,3\"' -e CUDA_VISIBLE_DEVICES=1,3
-or about a container of Docker, podman or containerd:
+Put cudaview explain -- in front of a docker or podman command:
+  cudaview explain -- docker run --gpus '\"device=1,3\"' IMAGE
+or ask about a container, an image or a Compose file:
   cudaview explain --container NAME
 
   explain    what the program will see, who decided it, what to type instead
+  lint       faults in Dockerfiles, Compose files and docker run commands
   doctor     why there is no GPU, the wrong one, or one too few
   ps         who holds which GPU
   log        what was changed or refused, newest last
@@ -48,6 +49,9 @@ enum Command {
     /// What the program will see, who decided it, what to type instead
     #[command(after_help = EXPLAIN_AFTER, override_usage = EXPLAIN_USAGE)]
     Explain(Box<ExplainArgs>),
+    /// Faults in Dockerfiles, Compose files and docker run commands
+    #[command(after_help = LINT_AFTER, override_usage = LINT_USAGE)]
+    Lint(LintArgs),
     /// The GPUs of this host, and their names and numbers
     #[command(after_help = INVENTORY_AFTER)]
     Inventory(InventoryArgs),
@@ -112,20 +116,36 @@ another program's, and changes nothing. uninstall removes cudaview's link only."
 
 const EXPLAIN_USAGE: &str = "\
 cudaview explain [OPTIONS]
+       cudaview explain [OPTIONS] -- docker run …
        cudaview explain --container ID|NAME
+       cudaview explain --compose FILE [--service NAME]
        cudaview explain CODE";
 
 /// What `explain` takes, for whoever put a whole `docker run` behind it.
-pub(super) const EXPLAIN_TAKES: &str = "explain takes the GPU flags of docker run and podman run (--gpus, --device, \
-                                        -e, --env-file, --privileged); leave the image and the rest out";
+pub(super) const EXPLAIN_TAKES: &str = "a whole command goes behind two dashes: cudaview explain -- docker run …; \
+                                        without them explain takes --gpus, --device, -e, --env-file and --privileged";
 
 const EXPLAIN_AFTER: &str = "\
 Examples:
   cudaview explain --gpus all --image-env CUDA_VISIBLE_DEVICES=0
   cudaview explain --device nvidia.com/gpu=1 -e CUDA_VISIBLE_DEVICES=1
   cudaview explain --gpus device=1 --exec-env CUDA_VISIBLE_DEVICES=0
+  cudaview explain --gpus all --image pytorch-cuda:v2.6
+  cudaview explain -- docker run --rm --gpus all -e CUDA_VISIBLE_DEVICES=1 IMAGE
+  cudaview explain --compose compose.yaml --service trainer
   cudaview explain --container trainer
   cudaview explain host-index-override
+
+-- takes docker, podman or nerdctl run, or docker compose up, and looks the
+image up itself; where it is not there the report says so.
+
+--image takes a name in the store of Docker, podman or (for root) containerd,
+an OCI layout (a folder or a tar file), or what docker save wrote; of several
+in one file, FILE:NAME. The report names the step of its making that set each variable. Nothing is pulled,
+started or unpacked.
+
+--compose reads one file with its .env and env_file, as Compose does; variables
+of your shell count. Several services are a table, --service one report.
 
 --container asks Docker's socket ($DOCKER_HOST), podman's storage and
 containerd's state ($CONTAINERD_ADDRESS), and only reads. Whoever may talk to
@@ -134,6 +154,29 @@ what was really done. A container that is gone is looked up in the audit trail.
 
 CODE is the name of a finding, as a report shows it; its page is printed.
 It ends with 0 whatever it explains; the verdict stands in the first line.";
+
+/// What `lint` takes, for whoever left the dashes out.
+pub(super) const LINT_TAKES: &str = "a whole command stands behind --: cudaview lint -- docker run ...";
+
+const LINT_USAGE: &str = "\
+cudaview lint [OPTIONS] FILE...
+       cudaview lint [OPTIONS] -- docker run ...";
+
+const LINT_AFTER: &str = "\
+Examples:
+  cudaview lint Dockerfile compose.yaml
+  cudaview lint -- docker run --gpus device=0,2 IMAGE
+  cudaview lint --format json Dockerfile
+
+It needs no root, no engine and no GPU. FILE may be - for standard input; what
+it is is told by its name, or by what is in it. A whole command of docker,
+podman or nerdctl stands behind --, as it would be typed.
+
+A comment silences a finding in the line below it, or in its own line in YAML:
+  # cudaview: ignore=CODE
+  # cudaview: ignore-file=CODE   (in the whole file)
+cudaview explain CODE prints what a finding means.
+It ends with 1 when something was found, with 0 when nothing was.";
 
 const INVENTORY_AFTER: &str = "\
 Sources, the first that answers: --inventory, the file that config.toml names,
@@ -207,6 +250,15 @@ pub(super) struct ExplainArgs {
     /// Take a container of Docker, podman or containerd, by name or id
     #[arg(long, value_name = "ID|NAME")]
     pub(super) container: Option<String>,
+    /// Take ENV from an image: a name in an engine's store, an OCI layout, a docker save archive
+    #[arg(long, value_name = "REF|PATH")]
+    pub(super) image: Option<String>,
+    /// Take containers from the services of a Compose file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["bundle", "container"])]
+    pub(super) compose: Option<PathBuf>,
+    /// One service of the Compose file
+    #[arg(long, value_name = "NAME", requires = "compose")]
+    pub(super) service: Vec<String>,
     /// An entry of docker exec -e; asks about a process that is added
     #[arg(long, value_name = "K=V")]
     pub(super) exec_env: Vec<String>,
@@ -247,6 +299,22 @@ pub(super) struct WhatIfArgs {
     /// cudaview is the engine's default runtime, not named with --runtime
     #[arg(long)]
     pub(super) default_runtime: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct LintArgs {
+    /// Dockerfiles, Containerfiles and Compose files
+    #[arg(value_name = "FILE")]
+    pub(super) files: Vec<String>,
+    /// A whole command
+    #[arg(last = true, value_name = "COMMAND", hide = true)]
+    pub(super) command: Vec<String>,
+    /// A finding that nobody wants to hear of; may be repeated
+    #[arg(long, value_name = "CODE", value_delimiter = ',')]
+    pub(super) ignore: Vec<String>,
+    /// How to write the answer
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    pub(super) format: Format,
 }
 
 #[derive(Debug, Args)]
@@ -354,22 +422,26 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.collect();
     let done = match Cli::try_parse_from(&arguments) {
         Ok(cli) => run(cli),
-        Err(error) => wrong_arguments(&error, arguments.get(1).is_some_and(|command| command == "explain")),
+        Err(error) => {
+            let command = arguments.get(1).and_then(|command| command.to_str()).unwrap_or_default();
+            wrong_arguments(&error, command).map(|()| Exit::Done)
+        }
     };
     let exit = match done {
-        Ok(()) => Exit::Done,
+        Ok(exit) => exit,
         Err(failure) => report(&failure),
     };
     ExitCode::from(exit.code())
 }
 
-fn run(cli: Cli) -> Result<(), Failure> {
-    match cli.command {
+fn run(cli: Cli) -> Result<Exit, Failure> {
+    let done = match cli.command {
+        Some(Command::Lint(arguments)) => return lint::run(&arguments),
+        Some(Command::Doctor(arguments)) => return doctor::run(&arguments),
         None => print(SCREEN),
         Some(Command::Explain(arguments)) => explain::run(&arguments),
         Some(Command::Inventory(arguments)) => inventory::run(&arguments),
         Some(Command::Predict(arguments)) => predict::run(&arguments),
-        Some(Command::Doctor(arguments)) => doctor::run(&arguments),
         Some(Command::Completion { shell }) => manual::completion(shell, &Cli::command()),
         Some(Command::Manual { folder }) => manual::pages(&folder, Cli::command()),
         Some(Command::Ps(arguments)) => ps::run(&arguments),
@@ -378,11 +450,12 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Some(Command::Demo) => demo::run(),
         Some(Command::Install { target }) => install::install(&target),
         Some(Command::Uninstall { target }) => install::uninstall(&target),
-    }
+    };
+    done.map(|()| Exit::Done)
 }
 
 /// clap's answer in the house's form: one line, one hint.
-fn wrong_arguments(error: &clap::Error, of_explain: bool) -> Result<(), Failure> {
+fn wrong_arguments(error: &clap::Error, command: &str) -> Result<(), Failure> {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         return print(&error.to_string());
     }
@@ -398,8 +471,13 @@ fn wrong_arguments(error: &clap::Error, of_explain: bool) -> Result<(), Failure>
         Some(ContextValue::Strings(values)) if !values.is_empty() => Some(format!("one of: {}", values.join(", "))),
         _ => None,
     };
-    let takes = (of_explain && error.kind() == ErrorKind::UnknownArgument && !is_misspelt(error))
-        .then(|| EXPLAIN_TAKES.to_owned());
+    let takes = match command {
+        "explain" => Some(EXPLAIN_TAKES),
+        "lint" => Some(LINT_TAKES),
+        _ => None,
+    };
+    let is_unknown = error.kind() == ErrorKind::UnknownArgument && !is_misspelt(error);
+    let takes = takes.filter(|_| is_unknown).map(str::to_owned);
     let hint = takes.or(tip).or(possible).unwrap_or_else(|| "cudaview --help, or cudaview help COMMAND".to_owned());
     Err(Failure::new(Exit::Usage, anyhow::anyhow!(message), hint))
 }

@@ -6,21 +6,24 @@ use serde_json::Value;
 
 use super::cli::{ExplainArgs, Format};
 use super::explain::{exec, show};
+use super::image;
 use super::output::{Failure, note, print, print_json, style};
 use crate::config::{Config, Mode};
 use crate::exit::Exit;
 use crate::finding::{printable, quoted};
+use crate::image::SetBy;
 use crate::inspected;
 use crate::inventory::Inventory;
 use crate::plan::{Plan, Verdict, plan};
 use crate::provenance::{Engine, Provenance, found_later};
 use crate::record::{Record, Variables, devices};
 use crate::recorded::{as_is, as_recorded, from_audit as record_from};
-use crate::report::{AsIs, Container, ImageEnv, Made, Origin, Subject, Tense, Told, gone, gone_json};
+use crate::report::{AsIs, Container, ImageEnv, ImageSource, Made, Origin, Subject, Tense, Told, gone, gone_json};
 use crate::situation::{HostFacts, Situation, from_spec};
 use crate::spec::Spec;
 use crate::spelling;
 use crate::sys::containers::{self, Found, Look, Places, Search};
+use crate::sys::images::Store;
 use crate::sys::{audit, host, inventory};
 use crate::whatif::last;
 
@@ -275,7 +278,23 @@ fn image_env(found: &Found) -> ImageEnv {
         visible_devices: get(visible_devices),
         device_order: get(device_order),
         nvidia_visible_devices: get(nvidia),
+        source: source(found),
     }
+}
+
+/// Which steps of the image's making set its variables, where it has any and its engine can say.
+fn source(found: &Found) -> Option<ImageSource> {
+    let id = found.image_id.as_deref().filter(|_| found.facts.image_env.is_some())?;
+    let store = match found.engine {
+        Engine::Docker => Store::Docker,
+        Engine::Podman => Store::Podman,
+        Engine::Containerd | Engine::Unknown => return None,
+    };
+    let (_, source) = image::look_if_there(id, store);
+    let is_known = |(_, _, set_by): &(_, _, SetBy)| *set_by != SetBy::Unknown;
+    let has_steps = source.found.as_ref().is_ok_and(|found| found.set_by.iter().any(is_known));
+    let name = found.facts.image.clone().unwrap_or_else(|| containers::short(id).to_owned());
+    has_steps.then_some(ImageSource { name, ..source })
 }
 
 /// What no door can do for this container.

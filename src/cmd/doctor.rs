@@ -1,13 +1,13 @@
 //! `cudaview doctor`: what is wrong with this host, or with a running container, causes before effects.
 
 use super::cli::{DoctorArgs, Format};
-use super::output::{Failure, footer, print, print_json, style};
+use super::output::{Failure, aside, print, print_json, style};
 use crate::doctor::{Check, examine, examine_container};
 use crate::exit::Exit;
 use crate::report::{doctor, doctor_json, doctor_summary};
 use crate::sys::doctor::{InsideError, facts, inside};
 
-pub(super) fn run(arguments: &DoctorArgs) -> Result<(), Failure> {
+pub(super) fn run(arguments: &DoctorArgs) -> Result<Exit, Failure> {
     let checks = if let Some(name) = &arguments.container {
         examine_container(&inside(name)?)
     } else {
@@ -21,10 +21,10 @@ pub(super) fn run(arguments: &DoctorArgs) -> Result<(), Failure> {
         Format::Human if arguments.problems && !has_problem => print(&format!("{}\n", doctor_summary(&checks)))?,
         Format::Human => {
             print(&doctor(&checks, arguments.problems, style()))?;
-            footer(&doctor_summary(&checks));
+            aside(&format!("\n{}\n", doctor_summary(&checks)));
         }
     }
-    if has_problem { Err(Failure::found()) } else { Ok(()) }
+    Ok(if has_problem { Exit::Failed } else { Exit::Done })
 }
 
 impl From<InsideError> for Failure {

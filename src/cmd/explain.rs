@@ -6,8 +6,11 @@ use std::path::Path;
 use anyhow::Context;
 
 use super::cli::{EXPLAIN_TAKES, ExplainArgs, Format};
+use super::command;
+use super::compose::{self, Asked};
 use super::container;
 use super::flags::{check_entries, what_if};
+use super::image;
 use super::output::{Failure, note, print, print_json, style};
 use crate::config::{Config, Mode};
 use crate::device::DeviceNumber;
@@ -16,7 +19,7 @@ use crate::finding::{Code, quoted};
 use crate::inventory::Inventory;
 use crate::plan::{ExecPlan, Plan, Verdict, plan, plan_exec};
 use crate::provenance::{Engine, EngineFacts};
-use crate::report::{ImageEnv, Subject, Told, explain, explain_json, page};
+use crate::report::{ImageEnv, ImageSource, Subject, Told, explain, explain_json, page};
 use crate::situation::{HostFacts, Situation, from_spec};
 use crate::spec::Spec;
 use crate::spelling;
@@ -27,26 +30,37 @@ use crate::whatif::WhatIf;
 const ABOUT: &str = "--container NAME for one that exists, or the flags of docker run for one that does not yet; \
                      cudaview explain --help has examples";
 
+/// Why the origin of a value is not known, where it was typed so.
+const GIVEN: &str = "given with --unknown-env";
+
 /// The largest `config.json` that is read.
 const BUNDLE_LIMIT: u64 = 16 << 20;
 
 pub(super) fn run(arguments: &ExplainArgs) -> Result<(), Failure> {
+    if let Some(file) = &arguments.compose {
+        return compose(file, arguments);
+    }
+    if command::is_command(&arguments.words) {
+        return whole_command(arguments);
+    }
     let is_real = arguments.bundle.is_some() || arguments.container.is_some();
-    let about_container = arguments.what_if.is_given() || is_real || !arguments.exec_env.is_empty();
+    let is_what_if = arguments.what_if.is_given() || arguments.image.is_some();
+    let about_container = is_what_if || is_real || !arguments.exec_env.is_empty();
     match arguments.words.as_slice() {
         [] => {}
         [name] if !about_container => return print_page(name, arguments.format),
         words => {
-            let text = format!("explain takes no image and no command: {}", quoted(&words.join(" ")));
+            let text = format!("explain takes no words beside its flags: {}", quoted(&words.join(" ")));
             return Err(Failure::usage(text, EXPLAIN_TAKES));
         }
     }
-    if is_real && arguments.what_if.is_given() {
+    if is_real && is_what_if {
         let (flag, source) = match &arguments.bundle {
             Some(_) => ("--bundle", "from its config.json"),
             None => ("--container", "as it is"),
         };
-        let hint = format!("{flag} takes the whole container {source}; leave --gpus, --device, -e and the rest out");
+        let hint =
+            format!("{flag} takes the whole container {source}; leave --gpus, --device, -e, --image and the rest out");
         return Err(Failure::usage(format!("{flag} cannot be used with flags of docker run"), hint));
     }
     if arguments.bundle.is_some() && arguments.container.is_some() {
@@ -54,10 +68,7 @@ pub(super) fn run(arguments: &ExplainArgs) -> Result<(), Failure> {
     }
     check_entries("--exec-env", &arguments.exec_env)?;
     let what_if = what_if(&arguments.what_if)?;
-    let config = match &arguments.config {
-        Some(file) => configuration::load_file(file)?,
-        None => configuration::load()?,
-    };
+    let config = load_config(arguments)?;
     // By the policy a container may have GPUs without a flag; without both there is nothing to explain.
     if !about_container && arguments.config.is_none() && !config.grant.grants_unasked() {
         return Err(Failure::usage("explain was not told about which container", ABOUT));
@@ -65,25 +76,58 @@ pub(super) fn run(arguments: &ExplainArgs) -> Result<(), Failure> {
     if let Some(name) = &arguments.container {
         return container::run(name, arguments, &config);
     }
-    let inventory = inventory::load(&config, arguments.inventory.as_deref())?;
-    let (situation, image, origin_unknown) = match &arguments.bundle {
-        Some(folder) => {
-            (bundle(folder, &inventory, &config)?, ImageEnv::default(), "looked at config.json, which does not say")
+    if let Some(folder) = &arguments.bundle {
+        let inventory = inventory::load(&config, arguments.inventory.as_deref())?;
+        let situation = bundle(folder, &inventory, &config)?;
+        let told = (Told::Bundle, "looked at config.json, which does not say");
+        return what_would_be(&situation, &ImageEnv::default(), told, &inventory, arguments, &config);
+    }
+    match &arguments.image {
+        None => of_flags(&what_if, None, GIVEN, arguments, &config),
+        Some(name) => {
+            // What is typed is added to what the image has.
+            let (mut env, source) = image::look(name)?;
+            env.extend(what_if.image_env);
+            of_flags(&WhatIf { image_env: env, ..what_if }, Some(source), GIVEN, arguments, &config)
         }
-        None => (what_if.situation(&inventory, &config), what_if.image(), "given with --unknown-env"),
-    };
-    let plan = plan(&inventory, &situation, &config);
-    let exec = exec(arguments, &inventory, &situation, &plan, &config);
+    }
+}
+
+/// A container of these flags, that does not exist.
+pub(super) fn of_flags(
+    what_if: &WhatIf,
+    source: Option<ImageSource>,
+    origin_unknown: &str,
+    arguments: &ExplainArgs,
+    config: &Config,
+) -> Result<(), Failure> {
+    let inventory = inventory::load(config, arguments.inventory.as_deref())?;
+    let image = ImageEnv { source, ..what_if.image() };
+    let situation = what_if.situation(&inventory, config);
+    let told = (Told::Flags, origin_unknown);
+    what_would_be(&situation, &image, told, &inventory, arguments, config)
+}
+
+fn what_would_be(
+    situation: &Situation,
+    image: &ImageEnv,
+    (told, origin_unknown): (Told, &str),
+    inventory: &Inventory,
+    arguments: &ExplainArgs,
+    config: &Config,
+) -> Result<(), Failure> {
+    let plan = plan(inventory, situation, config);
+    let exec = exec(arguments, inventory, situation, &plan, config);
     let subject = Subject {
-        inventory: &inventory,
-        situation: &situation,
+        inventory,
+        situation,
         plan: &plan,
         exec: exec.as_ref(),
-        image: &image,
+        image,
         name: None,
         container: None,
         done: false,
-        told: if arguments.bundle.is_some() { Told::Bundle } else { Told::Flags },
+        told,
         observe: config.mode == Mode::Observe,
         origin_unknown,
     };
@@ -91,6 +135,35 @@ pub(super) fn run(arguments: &ExplainArgs) -> Result<(), Failure> {
         note("mode = \"observe\" in the configuration: it is written down and not done");
     }
     show(&subject, arguments.format)
+}
+
+/// The services of a Compose file.
+fn compose(file: &Path, arguments: &ExplainArgs) -> Result<(), Failure> {
+    if arguments.what_if.is_given() || !arguments.words.is_empty() {
+        let hint = "--compose takes the services from the file; leave --gpus, --device, -e and the rest out";
+        return Err(Failure::usage("--compose cannot be used with flags of docker run", hint));
+    }
+    check_entries("--exec-env", &arguments.exec_env)?;
+    let config = load_config(arguments)?;
+    let asked = Asked { file, services: arguments.service.clone(), image: arguments.image.as_deref() };
+    compose::run(&asked, arguments, &config)
+}
+
+/// `-- docker run …`.
+fn whole_command(arguments: &ExplainArgs) -> Result<(), Failure> {
+    if arguments.bundle.is_some() || arguments.container.is_some() {
+        let hint = "a command starts a container of its own; leave --bundle and --container out";
+        return Err(Failure::usage("--bundle and --container cannot be used with a command", hint));
+    }
+    check_entries("--exec-env", &arguments.exec_env)?;
+    command::run(arguments)
+}
+
+pub(super) fn load_config(arguments: &ExplainArgs) -> Result<Config, Failure> {
+    Ok(match &arguments.config {
+        Some(file) => configuration::load_file(file)?,
+        None => configuration::load()?,
+    })
 }
 
 pub(super) fn show(subject: &Subject<'_>, format: Format) -> Result<(), Failure> {
@@ -108,8 +181,8 @@ fn print_page(name: &str, format: Format) -> Result<(), Failure> {
         }
         return print(&page(*code, style()));
     }
-    if matches!(name, "docker" | "podman") {
-        return Err(Failure::usage(format!("explain takes no image and no command: {name:?}"), EXPLAIN_TAKES));
+    if matches!(name, "docker" | "podman" | "nerdctl") {
+        return Err(Failure::usage(format!("{name} alone starts no container"), EXPLAIN_TAKES));
     }
     let names: Vec<&str> = Code::ALL.iter().map(|code| code.name()).collect();
     let hint = match spelling::nearest(&name.to_ascii_lowercase(), names.iter().copied()) {

@@ -2,6 +2,8 @@
 
 pub mod alone;
 pub mod cli;
+mod command;
+mod compose;
 mod container;
 mod demo;
 mod doctor;
@@ -10,9 +12,11 @@ mod explain;
 pub mod failure;
 mod flags;
 pub mod hook;
+mod image;
 mod install;
 mod inventory;
 mod job;
+mod lint;
 mod log;
 mod manual;
 mod output;

@@ -15,8 +15,7 @@ const WIDTH: usize = 80;
 #[derive(Debug)]
 pub(super) struct Failure {
     exit: Exit,
-    /// `None`: what there is to say has been said.
-    error: Option<anyhow::Error>,
+    error: anyhow::Error,
     hint: String,
 }
 
@@ -28,12 +27,7 @@ impl Failure {
 
     /// `hint` may be empty.
     pub(super) fn new(exit: Exit, error: impl Into<anyhow::Error>, hint: impl Into<String>) -> Self {
-        Self { exit, error: Some(error.into()), hint: hint.into() }
-    }
-
-    /// The report says it all: something was found.
-    pub(super) fn found() -> Self {
-        Self { exit: Exit::Failed, error: None, hint: String::new() }
+        Self { exit, error: error.into(), hint: hint.into() }
     }
 }
 
@@ -54,13 +48,12 @@ impl From<ConfigurationError> for Failure {
 
 /// Says what went wrong, and how the command ends. A reader of our output that went away is no fault.
 pub(super) fn report(failure: &Failure) -> Exit {
-    let Some(error) = &failure.error else { return failure.exit };
-    if let Some(error) = error.downcast_ref::<io::Error>()
+    if let Some(error) = failure.error.downcast_ref::<io::Error>()
         && error.kind() == io::ErrorKind::BrokenPipe
     {
         return Exit::Done;
     }
-    say("cudaview", &format!("{error:#}"));
+    say("cudaview", &format!("{:#}", failure.error));
     if !failure.hint.is_empty() {
         say("hint", &failure.hint);
     }
@@ -93,15 +86,14 @@ pub(super) fn why(text: &str) {
     say("why", text);
 }
 
-/// Writes the last line of a report to stderr, so that what is piped stays clean.
-pub(super) fn footer(text: &str) {
-    // There is no third place to complain to.
-    drop(io::stderr().write_all(format!("\n{text}\n").as_bytes()));
-}
-
 /// Writes a note to stderr.
 pub(super) fn note(text: &str) {
     say("note", text);
+}
+
+/// Writes to stderr what only helps a person.
+pub(super) fn aside(text: &str) {
+    drop(io::stderr().write_all(text.as_bytes()));
 }
 
 /// Writes what to do about a note to stderr.

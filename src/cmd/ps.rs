@@ -10,9 +10,10 @@ use super::container::seen;
 use super::output::{Failure, print, print_json, style};
 use crate::config::Config;
 use crate::inventory::Inventory;
-use crate::report::{Held, Holder, ps_json, ps_table};
+use crate::report::{Held, Holder, Outside, ps_json, ps_table};
 use crate::sys::containers::{self, Found, Places};
-use crate::sys::{configuration, inventory};
+use crate::sys::{configuration, inventory, processes};
+use crate::usage::Usage;
 
 pub(super) fn run(arguments: &PsArgs) -> Result<(), Failure> {
     let config = match &arguments.config {
@@ -22,8 +23,15 @@ pub(super) fn run(arguments: &PsArgs) -> Result<(), Failure> {
     let inventory = inventory::load(&config, arguments.inventory.as_deref())?;
     let search = containers::running(&Places::of_environment());
     let holders = search.found.iter().filter_map(|found| holder(found, &inventory, &config)).collect();
-    let unseen = search.looks.iter().map(|look| format!("{} ({})", look.place, look.outcome)).collect();
-    let held = Held { holders, unseen };
+    let mut unseen: Vec<String> =
+        search.looks.iter().map(|look| format!("{} ({})", look.place, look.outcome)).collect();
+    unseen.sort();
+    unseen.dedup();
+    // A file describes a host that is not here.
+    let is_here = arguments.inventory.is_none();
+    let usage = if is_here { inventory::usage(&inventory::Places::usual(&config)).ok() } else { None };
+    let outside = usage.as_ref().map(|usage| outside(usage, &search.found)).unwrap_or_default();
+    let held = Held { holders, outside, usage, unseen, is_root: rustix::process::geteuid().is_root() };
     match arguments.format {
         Format::Json => print_json(&ps_json(&inventory, &held)),
         Format::Human => print(&ps_table(&inventory, &held, style())),
@@ -37,7 +45,8 @@ fn holder(found: &Found, inventory: &Inventory, config: &Config) -> Option<Holde
     let engine = found.engine.name().to_lowercase();
     let how = if found.rootless { format!("{engine}, rootless") } else { engine };
     // An engine of root's does not tell who asked it.
-    let user = if found.rootless { std::env::var("USER").ok().filter(|user| !user.is_empty()) } else { None };
+    let own = || std::env::var("USER").ok().filter(|user| !user.is_empty() && found.rootless);
+    let user = found.user.clone().or_else(own);
     Some(Holder {
         name: name.unwrap_or_else(|| containers::short(&found.id).to_owned()),
         id: found.id.clone(),
@@ -48,6 +57,28 @@ fn holder(found: &Found, inventory: &Inventory, config: &Config) -> Option<Holde
         certain: is.certain,
         since: since(found.since),
     })
+}
+
+/// The processes on each GPU that are in none of the containers.
+fn outside(usage: &Usage, found: &[Found]) -> Vec<Outside> {
+    let mut out = Vec::new();
+    for device in &usage.devices {
+        for pid in &device.processes {
+            let running = processes::running(*pid);
+            let cgroups = running.as_ref().map(|running| running.cgroups.as_str()).unwrap_or_default();
+            if found.iter().any(|found| cgroups.contains(&found.id)) {
+                continue;
+            }
+            out.push(Outside {
+                uuid: device.uuid.clone(),
+                pid: *pid,
+                in_container: containers::in_one(cgroups),
+                user: running.as_ref().map(|running| running.user.clone()),
+                since: since(running.and_then(|running| running.since)),
+            });
+        }
+    }
+    out
 }
 
 /// The hour of today, or the day.

@@ -113,6 +113,10 @@ pub(super) fn without(subject: &Subject<'_>, style: Style) -> String {
     if !plan.without.certain {
         text = format!("probably {text}");
     }
+    let is_known = subject.image.source.as_ref().is_none_or(|source| source.found.is_ok());
+    if !is_known && subject.situation.original.visible_devices.is_none() {
+        text = format!("{text}, unless the image sets CUDA_VISIBLE_DEVICES");
+    }
     let mut out = "Without cudaview\n".to_owned();
     for line in style.wrap(2, &text) {
         out.push_str(&format!("  {line}\n"));

@@ -1,8 +1,9 @@
 //! Findings, and what to type instead.
 
+use super::services::in_compose;
 use super::style::Tone;
 use super::words::{all_of, flags_for};
-use super::{Made, Style, Subject, refusal};
+use super::{Made, Style, Subject, Told, refusal};
 use crate::finding::{Code, Finding, Severity, quoted};
 use crate::plan::Verdict;
 use crate::provenance::Engine;
@@ -25,6 +26,7 @@ fn one(subject: &Subject<'_>, finding: &Finding, style: Style) -> String {
         }
     }
     for hint in hints(subject, finding) {
+        let hint = if matches!(subject.told, Told::Compose { .. }) { in_compose(&hint) } else { hint };
         out.push_str(&style.tagged(2, "hint", &hint));
     }
     let keeps_what_was_typed =

@@ -4,7 +4,7 @@ use super::changes::{self, changed_variables, mapping};
 use super::json::container_index;
 use super::style::{Tone, USUAL, cut};
 use super::words::count;
-use super::{Container, Made, Style, Subject, container, hints, refusal, said};
+use super::{Container, Made, Style, Subject, container, hints, image, refusal, said};
 use crate::finding::quoted;
 use crate::inventory::Device;
 use crate::plan::{ExecPlan, Plan, Verdict};
@@ -20,7 +20,7 @@ pub fn explain(subject: &Subject<'_>, style: Style) -> String {
     if !is_as_decided {
         sections.push(with(subject, style));
     }
-    sections.push(said::section(subject, style) + &changes::section(subject, style));
+    sections.push(said::section(subject, style) + &image::section(subject, style) + &changes::section(subject, style));
     let refused_early = subject.plan.verdict == Verdict::Refused && subject.plan.reconciliation.is_none();
     if !refused_early && is_as_decided {
         sections.push(changes::without(subject, style));

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::{AsIs, Subject, container};
+use super::{AsIs, Subject, container, image};
 use crate::cuda::Prediction;
 use crate::inventory::{Device, Inventory};
 use crate::node::DeviceNode;
@@ -26,6 +26,9 @@ pub fn explain_json(subject: &Subject<'_>) -> Value {
         "findings": plan.findings,
         "withoutCudaview": {"visible": uuids(inventory, &plan.without.visible)},
     });
+    if let Some(source) = &subject.image.source {
+        out["image"] = image::json(source);
+    }
     if let Some(container) = subject.container {
         let as_is = |now: &AsIs| Value::from(visible(inventory, &now.visible, &now.openable));
         out["container"] = container::json(container, subject.name, as_is);

@@ -8,11 +8,16 @@ use crate::inventory::{Device, list};
 use crate::plan::Verdict;
 use crate::provenance::{Engine, Provenance};
 use crate::reconcile::{Basis, Reading, View};
+use crate::record::Variables;
 use crate::request::{DeviceRequest, Selection, Source};
 use crate::spelling;
 
 /// A label and the paragraphs beside it.
 type Row = (String, Vec<String>);
+
+const VISIBLE: &str = Variables::NAMES[0];
+const ORDER: &str = Variables::NAMES[1];
+const NVIDIA: &str = Variables::NAMES[2];
 
 /// The widest label that text still fits beside at 80 columns.
 const LABEL_LIMIT: usize = 46;
@@ -93,6 +98,7 @@ fn decided_at_create(subject: &Subject<'_>) -> String {
 fn replaced_by_flag(subject: &Subject<'_>) -> &'static str {
     let asked = subject.situation.way(&subject.plan.grant.requests);
     match subject.container.map(|container| container.engine) {
+        None if matches!(subject.told, Told::Compose { .. }) => "replaced by what the file gives it",
         Some(Engine::Podman) => "replaced by -e, as always in podman",
         None if matches!(asked, Some(Source::Cdi | Source::Nodes)) => "replaced by -e, as always",
         Some(Engine::Containerd) => "replaced by -e",
@@ -124,7 +130,11 @@ fn privileged(subject: &Subject<'_>) -> Option<Row> {
     } else {
         format!("lets it open {}, whatever is granted", subject.inventory.host_names(open))
     };
-    let label = if subject.told == Told::Flags { "--privileged" } else { "device rules" };
+    let label = match subject.told {
+        Told::Flags => "--privileged",
+        Told::Compose { .. } => "privileged: true",
+        Told::Bundle | Told::Engine => "device rules",
+    };
     Some((label.to_owned(), vec![text]))
 }
 
@@ -147,14 +157,19 @@ fn asked_by_variable(subject: &Subject<'_>) -> Option<Row> {
     if winner.is_some() && asks_for_none(value) {
         return None;
     }
-    let label = format!("{} NVIDIA_VISIBLE_DEVICES={}", origin(subject.situation.visible_devices_from), quoted(value));
+    let label = format!(
+        "{} NVIDIA_VISIBLE_DEVICES={}",
+        origin(subject, subject.situation.visible_devices_from, NVIDIA),
+        quoted(value)
+    );
+    let by_gpus = || if matches!(subject.told, Told::Compose { .. }) { "the GPU request" } else { "--gpus" };
     let text = match winner.map(|request| request.source) {
-        Some(Source::Gpus) => "outranked by --gpus".to_owned(),
+        Some(Source::Gpus) => format!("outranked by {}", by_gpus()),
         Some(Source::Cdi | Source::Nodes) => "outranked by --device".to_owned(),
         Some(Source::Policy) => "asks for GPUs; the policy decides".to_owned(),
         Some(_) => "outranked by what was granted".to_owned(),
         None if subject.situation.requests.iter().any(|request| request.source == Source::Gpus) => {
-            "outranked by --gpus".to_owned()
+            format!("outranked by {}", by_gpus())
         }
         None if asks_for_none(value) => "asks for no GPU".to_owned(),
         None => match subject.situation.visible_devices_from {
@@ -170,6 +185,7 @@ fn replaced(subject: &Subject<'_>) -> Option<Row> {
     let image = subject.image.visible_devices.as_deref()?;
     let text = match (subject.situation.provenance, &subject.situation.original.visible_devices) {
         (Provenance::User, _) => replaced_by_flag(subject),
+        (_, None) if matches!(subject.told, Told::Compose { .. }) => "removed by environment: nobody gave it a value",
         (_, None) => "removed by -e CUDA_VISIBLE_DEVICES",
         _ => return None,
     };
@@ -177,7 +193,14 @@ fn replaced(subject: &Subject<'_>) -> Option<Row> {
 }
 
 /// Where a value came from, as one would type it.
-pub(super) fn origin(provenance: Provenance) -> &'static str {
+fn origin(subject: &Subject<'_>, provenance: Provenance, name: &str) -> &'static str {
+    if let (Provenance::User, Told::Compose { visible_devices, nvidia, device_order }) = (provenance, subject.told) {
+        return match name {
+            NVIDIA => nvidia.name(),
+            ORDER => device_order.name(),
+            _ => visible_devices.name(),
+        };
+    }
     match provenance {
         Provenance::User => "-e",
         Provenance::Exec => "exec -e",
@@ -190,14 +213,16 @@ pub(super) fn origin(provenance: Provenance) -> &'static str {
 fn value(subject: &Subject<'_>) -> Row {
     let situation = subject.situation;
     let Some(text) = situation.original.visible_devices.as_deref() else {
+        let is_known = subject.image.source.as_ref().is_none_or(|source| source.found.is_ok());
         let shown = match subject.plan.grant.devices.as_slice() {
             [] if subject.plan.is_without_selection(subject.inventory) => "and stays so",
             [] => "and no GPU is granted",
-            _ => "so all granted GPUs",
+            _ if is_known => "so all granted GPUs",
+            _ => "so all granted GPUs, unless the image sets it",
         };
         return ("CUDA_VISIBLE_DEVICES is not set".to_owned(), vec![shown.to_owned()]);
     };
-    let label = format!("{} CUDA_VISIBLE_DEVICES={}", origin(situation.provenance), quoted(text));
+    let label = format!("{} CUDA_VISIBLE_DEVICES={}", origin(subject, situation.provenance, VISIBLE), quoted(text));
     let mut paragraphs = if situation.provenance == Provenance::Unknown {
         vec![format!("origin unknown: {}", subject.origin_unknown)]
     } else {
@@ -286,6 +311,7 @@ fn read_as(subject: &Subject<'_>, text: &str, reading: Reading, devices: &[Devic
 fn order(subject: &Subject<'_>) -> Option<Row> {
     let value = subject.situation.original.device_order.as_deref()?;
     let from_image = subject.image.device_order.as_deref() == Some(value);
-    let origin = if from_image { "image" } else { "-e" };
+    let whose = if from_image { Provenance::Image } else { Provenance::User };
+    let origin = origin(subject, whose, ORDER);
     Some((format!("{origin} CUDA_DEVICE_ORDER={}", quoted(value)), vec!["kept as it is".to_owned()]))
 }

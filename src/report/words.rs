@@ -18,19 +18,24 @@ pub(super) fn all_of(count: usize) -> String {
 
 /// How one would type this selection: one spelling, since engines do not keep the typed one.
 pub(super) fn typed(subject: &Subject<'_>, request: &DeviceRequest) -> String {
-    let inventory = subject.inventory;
     if let (Source::Nodes, Selection::Minors(minors)) = (request.source, &request.selection) {
         let paths = minors.iter().map(|minor| format!("/dev/nvidia{minor}"));
         match subject.told {
             Told::Flags => return paths.map(|path| format!("--device {path}")).collect::<Vec<_>>().join(" "),
             Told::Bundle => return format!("{} in config.json", paths.collect::<Vec<_>>().join(" ")),
             // Of a CDI request engines leave the nodes alone.
+            Told::Compose { .. } => return format!("devices {}", paths.collect::<Vec<_>>().join(" ")),
             Told::Engine => {}
         }
     }
     if let (Source::Nodes, Selection::Names(names), Told::Bundle) = (request.source, &request.selection, subject.told) {
         return format!("the capability nodes of {} in config.json", names.join(" "));
     }
+    in_compose_file(subject, request).unwrap_or_else(|| as_flags(subject, request))
+}
+
+fn as_flags(subject: &Subject<'_>, request: &DeviceRequest) -> String {
+    let inventory = subject.inventory;
     match request.source {
         Source::Gpus => format!("--gpus {}", gpus_value(&request.selection)),
         Source::Cdi | Source::Nodes => names(inventory, &request.selection)
@@ -50,9 +55,24 @@ pub(super) fn typed(subject: &Subject<'_>, request: &DeviceRequest) -> String {
     }
 }
 
+/// How a Compose file has this selection.
+fn in_compose_file(subject: &Subject<'_>, request: &DeviceRequest) -> Option<String> {
+    let Told::Compose { nvidia, .. } = subject.told else { return None };
+    let names = || names(subject.inventory, &request.selection);
+    Some(match request.source {
+        Source::Gpus => format!("GPU request: {}", reserved(&request.selection)),
+        Source::Cdi => {
+            let names: Vec<String> = names().iter().map(|name| format!("nvidia.com/gpu={name}")).collect();
+            format!("devices {}", names.join(" "))
+        }
+        Source::User => format!("{} NVIDIA_VISIBLE_DEVICES={}", nvidia.name(), quoted(&names().join(","))),
+        _ => return None,
+    })
+}
+
 /// As [`typed`], for a shell: Docker must get the double quotes of a list.
 pub(super) fn for_shell(subject: &Subject<'_>, request: &DeviceRequest) -> String {
-    let text = typed(subject, request);
+    let text = as_flags(subject, request);
     match text.split_once(" \"") {
         Some((flag, value)) if request.source == Source::Gpus => format!("{flag} '\"{value}'"),
         _ => text,
@@ -68,6 +88,17 @@ pub(super) fn flags_for(subject: &Subject<'_>, gpus: &[usize]) -> String {
         return nodes.collect::<Vec<_>>().join(" ");
     }
     spelling::flags(source, &gpus.iter().map(|gpu| inventory.gpus[*gpu].index).collect::<Vec<_>>())
+}
+
+/// A device request as a Compose file has it.
+fn reserved(selection: &Selection) -> String {
+    match selection {
+        Selection::All => "all".to_owned(),
+        Selection::Nothing => "count 0".to_owned(),
+        Selection::Count(count) => format!("count {count}"),
+        Selection::Names(names) => format!("device_ids {}", super::style::cut(&names.join(","), 40).escape_debug()),
+        Selection::Minors(_) => String::new(),
+    }
 }
 
 /// The value of `--gpus`, as Docker must get it: a list in double quotes.

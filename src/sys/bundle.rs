@@ -69,6 +69,15 @@ impl Document {
     /// # Errors
     /// [`DocumentError`] where it is absent, not regular, somebody else's, or too large.
     pub fn read(path: &Path) -> Result<Self, DocumentError> {
+        let own = rustix::process::geteuid().as_raw();
+        Self::read_of(path, own)
+    }
+
+    /// The same, where it may be this user's.
+    ///
+    /// # Errors
+    /// [`DocumentError`]
+    pub fn read_of(path: &Path, owner: u32) -> Result<Self, DocumentError> {
         let (parent, name) = match (path.parent(), path.file_name()) {
             (Some(parent), Some(name)) if parent.as_os_str().is_empty() => (Path::new("."), name),
             (Some(parent), Some(name)) => (parent, name),
@@ -84,7 +93,7 @@ impl Document {
             return Err(DocumentError::NotRegular(path.to_owned()));
         }
         let uid = stat.st_uid;
-        if uid != 0 && uid != rustix::process::geteuid().as_raw() {
+        if uid != 0 && uid != owner {
             return Err(DocumentError::Owner { path: path.to_owned(), uid });
         }
         let size = u64::try_from(stat.st_size).unwrap_or(u64::MAX);

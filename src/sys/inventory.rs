@@ -15,6 +15,7 @@ use super::trusted::{self, Untrusted};
 use crate::config::Config;
 use crate::device::Minor;
 use crate::inventory::{InvalidInventory, Inventory};
+use crate::usage::Usage;
 
 pub use drm::add_drm_nodes;
 pub use helper::HelperError;
@@ -173,6 +174,14 @@ impl Places {
 /// [`LoadError`] where a named file cannot be used, or no source answers.
 pub fn load(config: &Config, file: Option<&Path>) -> Result<Inventory, LoadError> {
     load_from(config, file, &Places::usual(config))
+}
+
+/// How much of each GPU is in use, by NVML.
+///
+/// # Errors
+/// [`HelperError`] where it cannot be asked.
+pub fn usage(places: &Places) -> Result<Usage, HelperError> {
+    helper::usage(&places.helper)
 }
 
 /// As [`load`], with the sources somewhere else.

@@ -5,10 +5,12 @@ use std::fs;
 use std::path::Path;
 
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
+use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 use nvml_wrapper::{Device, Nvml};
 
 use crate::device::{DeviceNumber, GpuUuid, HostIndex, InvalidName, MigUuid, Minor, PciBusId};
 use crate::inventory::{CapabilityNode, Gpu, Inventory, MigDevice, Platform, SCHEMA_VERSION};
+use crate::usage::{DeviceUsage, Usage};
 
 /// The library's soname. Without the number it is there only on machines that compile for NVML.
 const LIBRARY: &str = "libnvidia-ml.so.1";
@@ -57,6 +59,41 @@ pub fn ask(proc: &Path) -> Result<Inventory, AskError> {
         platform: Platform::Usual,
         gpus,
     })
+}
+
+/// How much of each GPU is in use, and by whom. One that does not answer is left out.
+///
+/// # Errors
+/// [`AskError`] where NVML does not start.
+pub fn usage() -> Result<Usage, AskError> {
+    let nvml = Nvml::builder().lib_path(OsStr::new(LIBRARY)).init().map_err(AskError::Start)?;
+    let count = nvml.device_count().map_err(query("the number of GPUs"))?;
+    let devices = (0..count).filter_map(|index| nvml.device_by_index(index).ok());
+    Ok(Usage { devices: devices.flat_map(|device| usage_of(&nvml, &device)).collect() })
+}
+
+/// A GPU, and the MIG devices on it.
+fn usage_of(nvml: &Nvml, device: &Device<'_>) -> Vec<DeviceUsage> {
+    let mut processes = device.running_compute_processes().unwrap_or_default();
+    processes.extend(device.running_graphics_processes().unwrap_or_default());
+    let of = |device: &Device<'_>, instance: Option<(u32, u32)>| -> Option<DeviceUsage> {
+        let memory = device.memory_info().ok()?;
+        let is_on = |process: &&ProcessInfo| match instance {
+            None => true,
+            Some((gi, ci)) => process.gpu_instance_id == Some(gi) && process.compute_instance_id == Some(ci),
+        };
+        let mut pids: Vec<u32> = processes.iter().filter(is_on).map(|process| process.pid).collect();
+        pids.sort_unstable();
+        pids.dedup();
+        let (memory_used, memory_total) = (memory.used, memory.total);
+        Some(DeviceUsage { uuid: device.uuid().ok()?, memory_used, memory_total, processes: pids })
+    };
+    let migs = (0..device.mig_device_count().unwrap_or(0)).filter_map(|index| device.mig_device_by_index(index).ok());
+    let instances = migs.filter_map(|mig| {
+        let instance = instances(nvml, &mig).ok()?;
+        of(&mig, Some(instance))
+    });
+    of(device, None).into_iter().chain(instances).collect()
 }
 
 fn query(what: impl Into<String>) -> impl FnOnce(NvmlError) -> AskError {

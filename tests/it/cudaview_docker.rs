@@ -12,6 +12,7 @@ mod hostile;
 mod image_request;
 mod leaks;
 mod life;
+mod lint;
 mod lock;
 mod native_cdi;
 mod privileged;

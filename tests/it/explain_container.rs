@@ -73,15 +73,18 @@ fn json(command: Command, container: &str, more: &[&str]) -> Value {
     serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {ran}"))
 }
 
-/// What `cudaview ps` says of each GPU: who holds it, and as which `cuda:N`.
+/// What `cudaview ps` says of each GPU: which of these containers hold it, and as which `cuda:N`.
+///
+/// Root sees rootless containers of any user, those of another test among them.
 #[track_caller]
-fn held(mut command: Command) -> Vec<Vec<(String, Option<u64>)>> {
+fn held(mut command: Command, names: &[&str]) -> Vec<Vec<(String, Option<u64>)>> {
     let ran = run(command.args(["ps", "--format", "json"])).ok();
     assert_eq!(ran.stderr, "", "{ran}");
     let told: Value = serde_json::from_str(&ran.stdout).unwrap();
     let holder = |holder: &Value| (holder["name"].as_str().unwrap().to_owned(), holder["cudaOrdinal"].as_u64());
     let gpus = told["gpus"].as_array().unwrap().iter();
-    gpus.map(|gpu| gpu["heldBy"].as_array().unwrap().iter().map(holder).collect()).collect()
+    let is_own = |holder: &(String, Option<u64>)| names.contains(&holder.0.as_str());
+    gpus.map(|gpu| gpu["heldBy"].as_array().unwrap().iter().map(holder).filter(is_own).collect()).collect()
 }
 
 /// A holder of a GPU, as [`held`] has it.

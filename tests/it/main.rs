@@ -8,6 +8,7 @@
     reason = "a test ends by panicking, its helpers with it, and it works on the real system"
 )]
 
+mod asked;
 mod attacks;
 mod bad_input;
 mod brain;
@@ -20,7 +21,9 @@ mod cudaview_runc;
 mod docker_provenance;
 mod doctor;
 mod doors;
+mod explain_compose;
 mod explain_container;
+mod explain_image;
 mod gpu_script;
 mod harness;
 mod hook_doors;
@@ -28,10 +31,12 @@ mod hook_nodes;
 mod hosts;
 mod invariants;
 mod job;
+mod lint;
 mod log;
 mod manual;
 mod mig;
 mod nvml;
+mod pages;
 mod passthrough;
 mod plain_docker;
 mod plain_runc;

@@ -115,3 +115,37 @@ fn without_nvml_there_is_a_reason_and_a_hint() {
     assert_eq!((code, stdout.as_str()), (Some(5), ""));
     assert!(stderr.starts_with("cudaview-nvml: failed to start NVML (libnvidia-ml.so.1): "), "{stderr}");
 }
+
+/// Processes on a MIG device are told of its GPU, with the instances that they are on.
+#[test]
+fn memory_and_processes_in_use() {
+    let doubles = doubles();
+    let path = data("inventories/a100mig4.json");
+    let file: Value = serde_json::from_slice(&std::fs::read(path).expect("a file")).expect("JSON");
+    let gpus = list(&file["gpus"]);
+    let (parent, plain) = (&gpus[0], &gpus[3]);
+    let mig = &parent["mig"][1];
+    let folder = tempfile::tempdir().expect("a folder");
+    let said = folder.path().join("usage.json");
+    let mut usage = json!({});
+    let name = |device: &Value| device["uuid"].as_str().expect("a UUID").to_owned();
+    usage[name(parent)] = json!({"usedGiB": 9, "totalGiB": 40, "processes": [
+        {"pid": 12, "gi": mig["gi"], "ci": mig["ci"]}, {"pid": 11, "gi": mig["gi"], "ci": mig["ci"]}]});
+    usage[name(mig)] = json!({"usedGiB": 8, "totalGiB": 20});
+    usage[name(plain)] = json!({"usedGiB": 31, "totalGiB": 40, "processes": [{"pid": 7}, {"pid": 7}, {"pid": 9}]});
+    std::fs::write(&said, usage.to_string()).expect("written");
+
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cudaview-nvml"));
+    command.env("LD_LIBRARY_PATH", &doubles).env("GPU_DOUBLE_NO_NODES", "1").env("GPU_DOUBLE_USAGE", &said);
+    command.env("GPU_DOUBLE_INVENTORY", data("inventories/a100mig4.json"));
+    let found = json(command.arg("--usage"));
+    let of = |device: &Value| list(&found["devices"]).iter().find(|one| one["uuid"] == device["uuid"]).cloned();
+    let expected = |device: &Value, used: u64, total: u64, processes: &[u32]| {
+        Some(json!({"uuid": device["uuid"], "memoryUsed": used << 30, "memoryTotal": total << 30,
+            "processes": processes}))
+    };
+    assert_eq!(of(plain), expected(plain, 31, 40, &[7, 9]));
+    assert_eq!(of(parent), expected(parent, 9, 40, &[11, 12]));
+    assert_eq!(of(mig), expected(mig, 8, 20, &[11, 12]));
+    assert_eq!(of(&parent["mig"][0]), None, "it did not answer");
+}

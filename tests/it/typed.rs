@@ -34,7 +34,7 @@ fn wrong_arguments() {
     insta::assert_snapshot!(error(&["explain", "--bundle", "x", "--gpus", "all"]), @r#"
     cudaview: --bundle cannot be used with flags of docker run
     hint: --bundle takes the whole container from its config.json; leave --gpus,
-          --device, -e and the rest out
+          --device, -e, --image and the rest out
     exit 2
     "#);
     insta::assert_snapshot!(error(&["predict", "--inventory"]), @r#"
@@ -70,7 +70,13 @@ fn pages_are_found_by_a_misspelt_name_too() {
           disabled-by-override, image-default-yields, image-request-ignored,
           nothing-granted, unknown-device, no-selection, request-unreadable,
           withheld, cannot-narrow, cdi-out-of-date, one-mig-device,
-          device-order-changed, device-order-mixed, unfixable-env
+          device-order-changed, device-order-mixed, unfixable-env,
+          env-cuda-visible, env-nvidia-visible, uuid-in-image, default-fails-open,
+          misspelt-variable, entry-names-nothing, nvidia-value-unreadable,
+          device-order-unknown, device-order-unset, selected-twice, set-in-command,
+          set-in-run, gpus-unquoted-list, gpus-bare-list, gpus-zero,
+          gpus-count-as-index, gpus-unreadable, flag-behind-image,
+          compose-count-and-ids, compose-gpus-unreadable, compose-no-count
     exit 2
     "#);
     insta::assert_snapshot!(error(&["explain", "withheld", "--format", "json"]), @r#"
@@ -140,21 +146,21 @@ fn hints_can_be_typed() {
 }
 
 #[test]
-fn a_whole_docker_run_is_too_much() {
+fn a_whole_command_goes_behind_two_dashes() {
     insta::assert_snapshot!(error(&["explain", "docker", "run", "--rm", "--gpus", "all", "pytorch"]), @r#"
     cudaview: unexpected argument '--rm' found
-    hint: explain takes the GPU flags of docker run and podman run (--gpus,
-          --device, -e, --env-file, --privileged); leave the image and the rest out
+    hint: a whole command goes behind two dashes: cudaview explain -- docker run …;
+          without them explain takes --gpus, --device, -e, --env-file and
+          --privileged
     exit 2
     "#);
     insta::assert_snapshot!(error(&["explain", "docker", "run", "--gpus", "all", "pytorch"]), @r#"
-    cudaview: explain takes no image and no command: "docker run pytorch"
-    hint: explain takes the GPU flags of docker run and podman run (--gpus,
-          --device, -e, --env-file, --privileged); leave the image and the rest out
+    cudaview: flags of "docker run pytorch" stand before it
+    hint: put -- before the whole command: cudaview explain -- docker run
+          --gpus all IMAGE
     exit 2
     "#);
-    let explain_takes =
-        |arguments: &[&str]| error(arguments).contains("hint: explain takes the GPU flags of docker run");
+    let explain_takes = |arguments: &[&str]| error(arguments).contains("hint: a whole command goes behind two dashes");
     assert!(explain_takes(&["explain", "--gpus", "all", "pytorch"]));
     assert!(explain_takes(&["explain", "docker"]));
 }

@@ -199,7 +199,7 @@ fn image(socket: &Path, task: &Task, out: &mut Found) -> Result<(), String> {
 }
 
 /// Runs `ctr`, from a system directory.
-fn client(socket: &Path, namespace: &str, arguments: &[&str]) -> Result<String, String> {
+pub(in crate::sys) fn client(socket: &Path, namespace: &str, arguments: &[&str]) -> Result<String, String> {
     let Ok(program) = runtime::find(&["ctr".to_owned()]) else {
         return Err("containerd's client ctr is not installed, so its image is not known".to_owned());
     };

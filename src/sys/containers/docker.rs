@@ -56,7 +56,7 @@ pub(super) fn running(places: &Places, search: &mut Search) {
 }
 
 /// An answer's status and JSON.
-fn ask(socket: &Path, target: &str) -> io::Result<(u16, Value)> {
+pub(in crate::sys) fn ask(socket: &Path, target: &str) -> io::Result<(u16, Value)> {
     let answer = http::get(socket, target)?;
     Ok((answer.status, serde_json::from_slice(&answer.body).unwrap_or_default()))
 }
@@ -82,7 +82,7 @@ pub fn daemon(socket: &Path) -> io::Result<Daemon> {
 }
 
 /// What a daemon says of a failure; somebody else's text.
-fn message(answer: &Value) -> String {
+pub(in crate::sys) fn message(answer: &Value) -> String {
     answer["message"].as_str().unwrap_or("an answer that is not Docker's").chars().take(120).collect()
 }
 
@@ -158,7 +158,7 @@ fn found(socket: &Path, inspected: Value) -> Option<Found> {
     Some(out)
 }
 
-fn strings(list: Option<&Value>) -> Vec<String> {
+pub(in crate::sys) fn strings(list: Option<&Value>) -> Vec<String> {
     let entries = list.and_then(Value::as_array).into_iter().flatten();
     entries.filter_map(Value::as_str).map(str::to_owned).collect()
 }

@@ -4,8 +4,8 @@
 //! What is here asks engines, over their sockets and through their clients, and only reads. The wrapper and the hooks
 //! never come here: an engine holds the lock of the container that it is creating (`tests/it/invariants.rs`).
 
-mod containerd;
-mod docker;
+pub(in crate::sys) mod containerd;
+pub(in crate::sys) mod docker;
 mod http;
 mod places;
 mod podman;
@@ -40,6 +40,8 @@ pub struct Found {
     pub state: Option<String>,
     /// Whether its program ever ran, where that is known.
     pub ran: Option<bool>,
+    /// Whose it is, of another user's than whoever asks.
+    pub user: Option<String>,
     /// When it was started, of one that runs.
     pub since: Option<SystemTime>,
     /// cudaview refused it, by the engine's own word.
@@ -67,6 +69,7 @@ impl Found {
             is_ours: None,
             state: None,
             ran: None,
+            user: None,
             since: None,
             was_refused: false,
             rootless: false,
@@ -179,6 +182,7 @@ pub fn running(places: &Places) -> Search {
     let mut search = Search::default();
     docker::running(places, &mut search);
     podman::running(places, &mut search);
+    podman::of_others(&mut search);
     containerd::running(places, &mut search);
     search.found.retain(Found::is_running);
     search
@@ -188,6 +192,11 @@ pub fn running(places: &Places) -> Search {
 pub fn is_name(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
     text.len() <= 255 && text.bytes().all(is_plain) && text.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric())
+}
+
+/// Whether a process's cgroups are those of a container: engines put its id of 64 digits into their names.
+pub fn in_one(cgroups: &str) -> bool {
+    cgroups.split(|letter: char| !letter.is_ascii_alphanumeric()).any(super::provenance::is_digest)
 }
 
 /// An id as engines show it.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{Found, Places, Search, choose, is_our_runtime, made, read_config};
 use crate::provenance::{Engine, EngineFacts};
-use crate::sys::bundle::DocumentError;
+use crate::sys::bundle::{Document, DocumentError};
 use crate::sys::provenance::{self, podman};
 use crate::sys::{processes, trusted};
 
@@ -35,6 +35,32 @@ pub(super) fn running(places: &Places, search: &mut Search) {
                 search.found.push(found(&one));
             }
         }
+    }
+}
+
+/// Containers of rootless podmans of other users, by their monitors: for root, who may look, and by those users' word.
+pub(super) fn of_others(search: &mut Search) {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    for (uid, monitor) in processes::of_others("conmon") {
+        let user = processes::user_of(uid);
+        let (Some(id), Some(bundle)) = (monitor.argument("-c"), monitor.argument("-b")) else { continue };
+        let mut facts = EngineFacts::nothing_known(Engine::Podman);
+        facts.container_name = monitor.argument("-n").map(str::to_owned);
+        let mut out = Found::new(id.to_owned(), facts);
+        let bundle = Path::new(bundle);
+        let Ok(document) = Document::read_of(&bundle.join("config.json"), uid) else {
+            search.look(format!("a container of {}", crate::finding::printable(&user)), "its bundle cannot be read");
+            continue;
+        };
+        out.bundle = serde_json::from_slice(&document.bytes).ok();
+        out.state = Some("running".to_owned());
+        out.is_ours = monitor.argument("-r").map(is_our_runtime);
+        out.rootless = true;
+        out.since = made(bundle);
+        out.user = Some(user);
+        search.found.push(out);
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::LIMIT;
 use crate::inventory::{InvalidInventory, Inventory};
 use crate::sys::child::{ChildError, ask};
+use crate::usage::Usage;
 
 /// The driver can take seconds to start up when nothing holds it open.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -39,8 +40,19 @@ pub enum HelperError {
 
 /// Runs the program and reads the inventory that it prints.
 pub(super) fn run(path: &Path) -> Result<Inventory, HelperError> {
-    let answer = ask(&mut Command::new(path), PATIENCE, LIMIT).map_err(|error| match error {
-        ChildError::Start(source) => HelperError::Start { path: path.to_owned(), source },
+    Ok(Inventory::from_json(&answer(&mut Command::new(path))?)?)
+}
+
+/// Has the program say what is in use.
+pub(super) fn usage(path: &Path) -> Result<Usage, HelperError> {
+    let answer = answer(Command::new(path).arg("--usage"))?;
+    serde_json::from_slice(&answer).map_err(|error| HelperError::Answer(error.into()))
+}
+
+fn answer(command: &mut Command) -> Result<Vec<u8>, HelperError> {
+    let path = Path::new(command.get_program()).to_owned();
+    let answer = ask(command, PATIENCE, LIMIT).map_err(|error| match error {
+        ChildError::Start(source) => HelperError::Start { path, source },
         ChildError::Timeout(_) => HelperError::Timeout,
         ChildError::Read(source) => HelperError::Read(source),
     })?;
@@ -48,5 +60,5 @@ pub(super) fn run(path: &Path) -> Result<Inventory, HelperError> {
         let line = answer.first_complaint();
         return Err(HelperError::Failed(line.strip_prefix("cudaview-nvml: ").unwrap_or(&line).to_owned()));
     }
-    Ok(Inventory::from_json(&answer.output)?)
+    Ok(answer.output)
 }

@@ -12,13 +12,13 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 
 /// `.config.Env`; empty when there is none. The error says what was wrong, without naming the file.
-pub(super) fn env(content: &[u8]) -> Result<Vec<String>, String> {
+pub(in crate::sys) fn env(content: &[u8]) -> Result<Vec<String>, String> {
     let member = Member { name: "config", inner: Member { name: "Env", inner: Plain::<Option<Vec<String>>>::new() } };
     Ok(read(content, member)?.flatten().flatten().unwrap_or_default())
 }
 
 /// `.config.digest` of an image's manifest. The error says what was wrong, without naming the file.
-pub(super) fn config_digest(manifest: &[u8]) -> Result<Option<String>, String> {
+pub(in crate::sys) fn config_digest(manifest: &[u8]) -> Result<Option<String>, String> {
     let member = Member { name: "config", inner: Member { name: "digest", inner: Plain::<String>::new() } };
     Ok(read(manifest, member)?.flatten())
 }

@@ -10,6 +10,7 @@ pub(in crate::sys) mod podman;
 
 use std::path::Path;
 
+pub(in crate::sys) use image_config::{config_digest, env as image_env};
 use serde_json::Value;
 
 use crate::provenance::{Engine, EngineFacts};

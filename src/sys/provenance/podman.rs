@@ -59,24 +59,56 @@ pub(in crate::sys) struct Listed {
 
 /// Every container in a storage, whatever the driver.
 pub(in crate::sys) fn list(root: &Path) -> Result<Vec<Listed>, String> {
-    let failed = |error: std::io::Error| looked_at(root, &error.to_string());
     let mut out = Vec::new();
-    for entry in std::fs::read_dir(root).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        let name = entry.file_name();
-        let driver = name.to_str().and_then(|name| name.strip_suffix("-containers"));
-        // A link would lead out of the storage.
-        let Some(driver) = driver.filter(|_| entry.file_type().is_ok_and(|kind| kind.is_dir())) else { continue };
-        let store = Store { root: root.to_owned(), driver: driver.to_owned() };
-        for list in LISTS.map(|list| entry.path().join(list)) {
-            out.extend(Store::entries(&list)?.into_iter().filter(|found| is_digest(&found.id)).map(|found| Listed {
-                bundle: entry.path().join(&found.id).join("userdata"),
+    for (store, folder) in stores(root, "-containers")? {
+        for list in LISTS.map(|list| folder.join(list)) {
+            let entries: Vec<Container> = Store::entries(&list)?;
+            out.extend(entries.into_iter().filter(|found| is_digest(&found.id)).map(|found| Listed {
+                bundle: folder.join(&found.id).join("userdata"),
                 image: is_digest(&found.image).then(|| (found.image.clone(), store.image_config(&found.image))),
                 names: found.names.unwrap_or_default(),
                 id: found.id,
                 list: list.clone(),
             }));
         }
+    }
+    Ok(out)
+}
+
+/// An image as podman's list has it.
+pub(in crate::sys) struct ListedImage {
+    pub(in crate::sys) id: String,
+    pub(in crate::sys) names: Vec<String>,
+    /// The file with its configuration.
+    pub(in crate::sys) config: PathBuf,
+}
+
+/// Every image in a storage, whatever the driver.
+// containers/storage images.go
+pub(in crate::sys) fn images(root: &Path) -> Result<Vec<ListedImage>, String> {
+    let mut out = Vec::new();
+    for (store, folder) in stores(root, "-images")? {
+        let entries: Vec<ImageEntry> = Store::entries(&folder.join("images.json"))?;
+        out.extend(entries.into_iter().filter(|found| is_digest(&found.id)).map(|found| ListedImage {
+            config: store.image_config(&found.id),
+            names: found.names.unwrap_or_default(),
+            id: found.id,
+        }));
+    }
+    Ok(out)
+}
+
+/// The folders of each driver in a storage whose name ends so.
+fn stores(root: &Path, ending: &str) -> Result<Vec<(Store, PathBuf)>, String> {
+    let failed = |error: std::io::Error| looked_at(root, &error.to_string());
+    let mut out = Vec::new();
+    for entry in std::fs::read_dir(root).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name();
+        let driver = name.to_str().and_then(|name| name.strip_suffix(ending));
+        // A link would lead out of the storage.
+        let Some(driver) = driver.filter(|_| entry.file_type().is_ok_and(|kind| kind.is_dir())) else { continue };
+        out.push((Store { root: root.to_owned(), driver: driver.to_owned() }, entry.path()));
     }
     Ok(out)
 }
@@ -99,6 +131,13 @@ struct Container {
     layer: String,
     #[serde(default)]
     metadata: String,
+}
+
+/// One entry of `images.json`.
+#[derive(Deserialize)]
+struct ImageEntry {
+    id: String,
+    names: Option<Vec<String>>,
 }
 
 /// What podman writes into an entry's `metadata`.
@@ -145,7 +184,7 @@ impl Store {
     }
 
     /// What stands in a list; nothing where it is not there.
-    fn entries(list: &Path) -> Result<Vec<Container>, String> {
+    fn entries<T: for<'a> Deserialize<'a>>(list: &Path) -> Result<Vec<T>, String> {
         let Some(content) = trusted::read(list, SIZE_LIMIT).map_err(|error| chain(&error))? else {
             return Ok(Vec::new());
         };

@@ -94,6 +94,6 @@ fn ps_containerd() {
     containerd.import("default", IMAGE, &[]);
     containerd.up(Door::Cudaview, "held", &[&GPUS_1_3[..], &["--env", "CUDA_VISIBLE_DEVICES=3"]].concat(), IMAGE);
     containerd.up(Door::Plain, "held-plainly", &GPUS_1_3, IMAGE);
-    let gpus = held(command(&containerd, Asker::Root));
+    let gpus = held(command(&containerd, Asker::Root), &["held", "held-plainly"]);
     assert_eq!(gpus, [vec![], vec![by("held-plainly", 0)], vec![], vec![by("held", 0), by("held-plainly", 1)]]);
 }

@@ -127,6 +127,9 @@ fn origins(store: &Value) {
     host.up("by-id", &id, &["--gpus", "all"]);
     for asker in [Asker::Root, Asker::Member] {
         assert_eq!(origin(&host.json(asker, "default"), CVD).0, "image");
+        let text = host.text(asker, "default");
+        let step = "The image cvd-0, in Docker's store\n  CUDA_VISIBLE_DEVICES    \"0\" set by step 2 of 2, on layer 1 of 1\n                          \"ENV CUDA_VISIBLE_DEVICES=0\"\n";
+        assert!(text.contains(step), "{text}");
         let both = host.text(asker, "both");
         assert!(both.contains("  CUDA_VISIBLE_DEVICES    user: \"2\" in place of the image's \"0\"\n"), "{both}");
         // Docker's builder names an image so, for a step whose variables nobody typed.
@@ -348,6 +351,7 @@ fn explain_docker_what_was_done_outlives_the_configuration() {
 #[test]
 #[ignore = "needs root and engines: sudo tests/run"]
 fn ps_docker() {
+    const NAMES: [&str; 4] = ["trainer", "hidden", "none", "plain"];
     let host = Host::new(&graphdriver(), "");
     host.up("trainer", IMAGE, &[&GPUS_1_3[..], &["-e", "CUDA_VISIBLE_DEVICES=3,1"]].concat());
     host.up("hidden", IMAGE, &["--gpus", "device=1", "-e", "CUDA_VISIBLE_DEVICES=-1"]);
@@ -355,7 +359,7 @@ fn ps_docker() {
     let devices = host.install.docker_devices(&[2]);
     host.docker.up("plain", &devices.iter().map(String::as_str).collect::<Vec<_>>(), IMAGE);
     for asker in [Asker::Root, Asker::Member] {
-        let mut gpus = held(host.command(asker));
+        let mut gpus = held(host.command(asker), &NAMES);
         for holders in &mut gpus {
             holders.sort();
         }
@@ -372,5 +376,5 @@ fn ps_docker() {
     assert!(text.contains("docker.sock (not permitted)"), "{text}");
 
     host.docker.docker(&["rm", "--force", "trainer", "hidden", "plain"]).ok();
-    assert_eq!(held(host.command(Asker::Root)), [[], [], [], []] as [[_; 0]; 4]);
+    assert_eq!(held(host.command(Asker::Root), &NAMES), [[], [], [], []] as [[_; 0]; 4]);
 }

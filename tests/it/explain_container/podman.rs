@@ -149,11 +149,11 @@ fn held_by(setup: Setup, how: &str) {
     host.podman.up("trainer", &[&GPUS_1_3[..], &["-e", "CUDA_VISIBLE_DEVICES=3,1"]].concat(), IMAGE);
     host.podman.up("one", &["--device", "nvidia.com/gpu=2"], IMAGE);
     let expected = [vec![], vec![by("trainer", 1)], vec![by("one", 0)], vec![by("trainer", 0)]];
-    assert_eq!(held(host.command()), expected);
+    assert_eq!(held(host.command(), &["trainer", "one", "plain"]), expected);
     let text = run(host.command().arg("ps")).ok().stdout;
     assert!(text.contains(how), "{text}");
     host.podman.podman(&["rm", "--force", "--time", "0", "trainer"]).ok();
-    assert_eq!(held(host.command()), [vec![], vec![], vec![by("one", 0)], vec![]]);
+    assert_eq!(held(host.command(), &["trainer", "one", "plain"]), [vec![], vec![], vec![by("one", 0)], vec![]]);
 }
 
 #[test]
@@ -173,5 +173,22 @@ fn ps_podman_rootless_by_its_owner() {
 fn ps_podman_without_cudaview() {
     let host = Host::new(Setup::PLAIN);
     host.podman.up("plain", &[&GPUS_1_3[..], &["-e", "CUDA_VISIBLE_DEVICES=1"]].concat(), IMAGE);
-    assert_eq!(held(host.command()), [vec![], vec![by("plain", None)], vec![], vec![by("plain", 0)]]);
+    assert_eq!(
+        held(host.command(), &["trainer", "one", "plain"]),
+        [vec![], vec![by("plain", None)], vec![], vec![by("plain", 0)]]
+    );
+}
+
+/// By the monitor of the container, since root must not follow a user's storage around.
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn ps_podman_root_sees_a_users_container() {
+    let host = Host::new(Setup { rootless: true, ..WRAPPER });
+    let name = format!("own-{}", std::process::id());
+    host.podman.up(&name, &[&GPUS_1_3[..], &["-e", "CUDA_VISIBLE_DEVICES=3"]].concat(), IMAGE);
+    let mut command = Command::new("nsenter");
+    command.arg(format!("--mount=/proc/{}/ns/mnt", host.podman.holder())).arg(host.install.bin("cudaview"));
+    command.env("CONTAINERD_ADDRESS", "/nobody/listens/here").env("DOCKER_HOST", "unix:///nobody/listens/here");
+    command.env("CONTAINERS_STORAGE_CONF", "/dev/null");
+    assert_eq!(held(command, &[&name]), [vec![], vec![], vec![], vec![by(&name, 0)]]);
 }

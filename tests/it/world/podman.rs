@@ -243,6 +243,17 @@ impl Podman {
         run(self.command(&self.program).args(["load", "--quiet", "--input"]).arg(image)).ok();
     }
 
+    /// Builds an image from a Dockerfile, with these flags.
+    #[track_caller]
+    pub(crate) fn build(&self, name: &str, dockerfile: &str, flags: &[&str]) {
+        let folder = tempfile::Builder::new().prefix("context").tempdir_in(self.path()).unwrap();
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+        fs::write(folder.path().join("Dockerfile"), dockerfile).unwrap();
+        let mut command = self.command(&self.program);
+        command.args(["build", "--quiet", "--pull=never", "--network", "none", "--tag", name]).args(flags);
+        run(command.arg(folder.path())).ok();
+    }
+
     /// Makes an image of another one, with these annotations in its manifest.
     #[track_caller]
     pub(crate) fn annotate(&self, image: &str, name: &str, annotations: &[&str]) {

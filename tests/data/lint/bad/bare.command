@@ -1,0 +1,1 @@
+docker run --gpus 0,2 pytorch-cuda:v2.6 python train.py

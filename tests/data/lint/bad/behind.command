@@ -1,0 +1,1 @@
+docker run -it pytorch-cuda:v2.6 --gpus all

@@ -1,0 +1,1 @@
+docker run --runtime nvidia -e NVIDIA_VISIBLE_DEVICES=ALL pytorch-cuda:v2.6

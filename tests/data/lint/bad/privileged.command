@@ -1,0 +1,1 @@
+docker run --privileged --gpus device=1 pytorch-cuda:v2.6

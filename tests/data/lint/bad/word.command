@@ -1,0 +1,1 @@
+docker run --gpus two pytorch-cuda:v2.6

@@ -1,0 +1,1 @@
+docker run --gpus=0 pytorch-cuda:v2.6

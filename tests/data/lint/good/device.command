@@ -1,0 +1,1 @@
+docker run --gpus device=1 pytorch-cuda:v2.6

@@ -1,0 +1,1 @@
+docker run --gpus device=0 trainer --gpus 1

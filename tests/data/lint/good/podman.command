@@ -1,0 +1,1 @@
+podman run --device nvidia.com/gpu=1 pytorch-cuda:v2.6

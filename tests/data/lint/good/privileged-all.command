@@ -1,0 +1,1 @@
+docker run --privileged --gpus all pytorch-cuda:v2.6
