@@ -7,6 +7,7 @@
 mod inject;
 #[cfg(test)]
 mod tests;
+mod yaml;
 
 pub use inject::{CdiEdits, Contradiction, Source, inject};
 use serde::Deserialize;
@@ -189,7 +190,7 @@ pub fn parse(text: &str, format: Format) -> Result<CdiSpec, InvalidCdi> {
             let place = format!("line {} column {}", error.line(), error.column());
             invalid(place, without_place(&error.to_string()))
         })?,
-        Format::Yaml => yaml(text)?,
+        Format::Yaml => yaml::parse(text)?,
     };
     let spec: CdiSpec = serde_path_to_error::deserialize(value).map_err(|error| {
         let path = error.path().to_string();
@@ -203,44 +204,6 @@ pub fn parse(text: &str, format: Format) -> Result<CdiSpec, InvalidCdi> {
 /// `serde_json` adds a place, which is said already or, for a value that was not text, is none.
 fn without_place(text: &str) -> String {
     text.split(" at line ").next().unwrap_or_default().to_owned()
-}
-
-fn yaml(text: &str) -> Result<Value, InvalidCdi> {
-    use yaml_rust2::{Yaml, YamlLoader};
-
-    fn value(yaml: &Yaml, field: &str) -> Result<Value, InvalidCdi> {
-        Ok(match yaml {
-            Yaml::Null => Value::Null,
-            Yaml::Boolean(value) => (*value).into(),
-            Yaml::Integer(value) => (*value).into(),
-            Yaml::String(value) => value.as_str().into(),
-            // Nothing in a specification is one, so whatever expects something else says so.
-            Yaml::Real(value) => value.parse::<f64>().map_or(Value::Null, Value::from),
-            Yaml::Array(items) => {
-                let item = |(at, item)| value(item, &format!("{field}[{at}]"));
-                Value::Array(items.iter().enumerate().map(item).collect::<Result<_, _>>()?)
-            }
-            Yaml::Hash(members) => {
-                let member = |(key, item): (&Yaml, &Yaml)| {
-                    let Yaml::String(key) = key else { return Err(invalid(field, "a member's name is no text")) };
-                    let inner = if field == "the file" { key.clone() } else { format!("{field}.{key}") };
-                    Ok((key.clone(), value(item, &inner)?))
-                };
-                Value::Object(members.iter().map(member).collect::<Result<_, _>>()?)
-            }
-            Yaml::Alias(_) | Yaml::BadValue => return Err(invalid(field, "it cannot be read")),
-        })
-    }
-
-    let documents = YamlLoader::load_from_str(text).map_err(|error| {
-        let place = error.marker();
-        invalid(format!("line {} column {}", place.line(), place.col() + 1), error.info())
-    })?;
-    match documents.as_slice() {
-        [document] => value(document, "the file"),
-        [] => Err(invalid("the file", "it is empty")),
-        _ => Err(invalid("the file", "it holds more than one document")),
-    }
 }
 
 /// Go's library reads a null as an absent member.

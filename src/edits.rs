@@ -36,7 +36,7 @@ pub struct ContainerEdits {
     pub cdi: CdiEdits,
     /// NVIDIA's hook entry goes, since nothing could run it.
     pub remove_nvidia_hook: bool,
-    /// Variables that NVIDIA's toolkit would take instead of the one that it is handed; all their entries go.
+    /// Variables that NVIDIA's toolkit would go by beside or instead of the one that it is handed; all their entries go.
     pub unset_env: Vec<String>,
     /// Mounts of `/dev/null` by which NVIDIA's toolkit is told what to give, by their places.
     pub device_mounts: Vec<String>,
@@ -142,6 +142,7 @@ fn take_from_injectors(situation: &Situation, spec: Spec<'_>, host: &HostFacts, 
     }
     if situation.injector_follows {
         out.unset_env = host.toolkit.swarm_variables(spec).map(|(name, _)| name.to_owned()).collect();
+        out.unset_env.extend_from_slice(&situation.unasked_switches);
         let mounts = spec.mounts();
         let requests = mounts.iter().filter(|mount| toolkit::is_request(mount));
         out.withhold_mounts = requests.map(|mount| mount.position).collect();

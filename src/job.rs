@@ -86,7 +86,12 @@ pub fn own(inventory: &Inventory, shell: &Shell<'_>) -> Result<Own, Unclear> {
         let position = |entry: &str| inventory.position_of_index(entry.trim().parse().ok()?);
         let gpus: Option<Vec<usize>> = text.split(',').map(position).collect();
         let gpus = gpus.ok_or_else(|| Unclear::Slurm(text.to_owned()))?;
-        let devices = gpus.into_iter().flat_map(|gpu| inventory.devices_of(gpu)).collect();
+        let mut devices: Vec<Device> = Vec::new();
+        for device in gpus.into_iter().flat_map(|gpu| inventory.devices_of(gpu)) {
+            if !devices.contains(&device) {
+                devices.push(device);
+            }
+        }
         return Ok(Own { devices, basis: Basis::SlurmStep });
     }
     let basis = if is_limited { Basis::Openable } else { Basis::Everything };
@@ -164,6 +169,9 @@ mod tests {
             (all, Some("1"), Some("3"), "--gpus device=1"),
             (all, None, Some("3,1"), &ordered),
             (all, None, Some("2"), "--gpus device=2"),
+            // CUDA would show no device for a list with a repeat.
+            (all, None, Some("2,2"), "--gpus device=2"),
+            (all, None, Some("3,1,3"), &ordered),
             // A cgroup holds whatever the variable says.
             (some, None, Some("0,2"), "--gpus \"device=1,3\""),
             (all, Some(""), None, ""),

@@ -65,6 +65,8 @@ pub struct Situation {
     pub none_stops: bool,
     /// It does not go by variables, and is told by mounts.
     pub told_by_mounts: bool,
+    /// Variables for which it would give more than GPUs, and that no operator set.
+    pub unasked_switches: Vec<String>,
     /// An earlier door has decided for this container, and nothing has changed since.
     pub decided_before: bool,
     /// In which way GPUs are asked for where no request of this container says so: an earlier door's, or podman's.
@@ -93,6 +95,7 @@ impl Situation {
             unset_is_all: false,
             none_stops: false,
             told_by_mounts: false,
+            unasked_switches: Vec::new(),
             decided_before: false,
             asked: None,
         }
@@ -154,6 +157,7 @@ pub fn from_spec(
     out.visible_devices_from = of_variable(facts, Variables::NAMES[2], out.visible_devices_request.as_deref());
     if out.injector_follows {
         add_swarm_request(spec, facts, host, &mut out);
+        out.unasked_switches = toolkit::unasked_switches(spec, facts, &config.grant);
     }
     out.provenance = of_variable(facts, Variables::NAMES[0], out.current.visible_devices.as_deref());
     // The long way to ask for graphics; what --gpus made the engine append is in the request already.

@@ -2,6 +2,8 @@
 
 use serde::Deserialize;
 
+use crate::config::{GrantPolicy, ImageRequest, UnknownRequest};
+use crate::provenance::{EngineFacts, Provenance, of_variable};
 use crate::request::cdi_device;
 use crate::spec::{Mount, Spec};
 
@@ -11,6 +13,18 @@ const DEVICE_LIST: &str = "/var/run/nvidia-container-devices";
 
 /// How annotations with CDI names begin.
 const ANNOTATION_PREFIX: &str = "cdi.k8s.io/";
+
+/// Variables for which it gives more than GPUs: other devices, and the rights to divide and to watch them.
+// internal/config/image/cuda_image.go, internal/modifier/gated.go, cmd/nvidia-container-runtime-hook/container_config.go.
+const SWITCHES: [&str; 7] = [
+    "NVIDIA_GDRCOPY",
+    "NVIDIA_GDS",
+    "NVIDIA_IMEX_CHANNELS",
+    "NVIDIA_MIG_CONFIG_DEVICES",
+    "NVIDIA_MIG_MONITOR_DEVICES",
+    "NVIDIA_MOFED",
+    "NVIDIA_NVSWITCH",
+];
 
 /// The part of its configuration that decides which devices it gives to a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,6 +130,19 @@ impl Toolkit {
     }
 }
 
+/// The variables of this container that would widen what the toolkit gives, and that nobody but an image is known to
+/// have set; where the policy takes an image's word, there are none.
+pub fn unasked_switches(spec: Spec<'_>, facts: &EngineFacts, policy: &GrantPolicy) -> Vec<String> {
+    let is_asked = |name: &str| match of_variable(facts, name, spec.var(name)) {
+        Provenance::Unset | Provenance::User | Provenance::Exec => true,
+        Provenance::Unknown => policy.unknown_request == UnknownRequest::User,
+        Provenance::Image => false,
+    };
+    let is_honoured = policy.image_request == ImageRequest::Honour;
+    let unasked = SWITCHES.into_iter().filter(|name| !is_honoured && !is_asked(name));
+    unasked.map(str::to_owned).collect()
+}
+
 /// The device that a device plugin's mount names; `None` for another mount, and for an IMEX channel's.
 pub fn device_of_mount<'a>(mount: &Mount<'a>) -> Option<&'a str> {
     if mount.source != "/dev/null" {
@@ -127,13 +154,26 @@ pub fn device_of_mount<'a>(mount: &Mount<'a>) -> Option<&'a str> {
     (!name.starts_with("imex/")).then_some(named.unwrap_or(name))
 }
 
-/// Whether the toolkit would take a mount for a request of a GPU.
+/// Whether the toolkit would take a mount for a request of a GPU, however its paths are written.
 pub fn is_request(mount: &Mount<'_>) -> bool {
-    let parts = mount.source.split('/').filter(|part| !matches!(*part, "" | "."));
     let is_channel = |rest: &str| rest.trim_start_matches('/').starts_with("imex/");
-    mount.source.starts_with('/')
-        && parts.eq(["dev", "null"])
-        && mount.destination.strip_prefix(DEVICE_LIST).is_some_and(|rest| !is_channel(rest))
+    clean(mount.source).as_deref() == Some("/dev/null")
+        && clean(mount.destination)
+            .is_some_and(|path| path.strip_prefix(DEVICE_LIST).is_some_and(|rest| !is_channel(rest)))
+}
+
+/// An absolute path as the toolkit compares it: without `.`, `..` and repeated slashes, whatever links there are.
+// Go, path/filepath.Clean.
+fn clean(path: &str) -> Option<String> {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.strip_prefix('/')?.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    Some(format!("/{}", parts.join("/")))
 }
 
 /// Where the toolkit looks for a device by this name.
@@ -180,6 +220,12 @@ mod tests {
         check("/dev/null", "/cdi/example.com/x/1", Some("cdi/example.com/x/1"), true);
         check("/dev/null", "/imex/0", None, false);
         check("/dev//null", "/1", None, true);
+        check("/dev/../dev/./null", "/1", None, true);
+        check("/dev/null/..", "/1", None, false);
+        check("/dev/null", "/imex/../1", None, true);
+        check("/dev/null", "/../nvidia-container-devices//1/", Some("../nvidia-container-devices//1/"), true);
+        check("/dev/null", "/1/../imex/0", Some("1/../imex/0"), false);
+        check("/dev/null", "/../../run/x", Some("../../run/x"), false);
         check("/dev/null", "X/1", None, true);
         check("/dev/zero", "/1", None, false);
         check("dev/null", "/1", None, false);

@@ -202,3 +202,22 @@ fn mig_devices_have_their_own_capability_nodes() {
     let edits = inject("0", [21, 22]).expect("another name").expect("a specification");
     assert_eq!(edits.missing, [second], "which one it is, only its name says");
 }
+
+/// A file of some hundred bytes can come to gigabytes, and one of two bytes a level to more levels than the stack has.
+#[test]
+fn a_file_that_grows_without_end_is_refused() {
+    let error = |text: &str| parse(text, Format::Yaml).expect_err("too much").to_string();
+    let start = "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n";
+    let level = |n: usize| format!("l{n}: &l{n} [{}]\n", vec![format!("*l{}", n - 1); 9].join(", "));
+    let levels: String = (1..12).map(level).collect();
+    assert_eq!(error(&format!("{start}l0: &l0 [a]\n{levels}")), "line 10 column 35: its aliases come to too much");
+    let long = format!("{start}l: &l {}\nm: [{}]\n", "x".repeat(1 << 20), "*l, ".repeat(20));
+    assert!(error(&long).ends_with(": its aliases come to too much"));
+    assert!(error(&format!("{start}l:\n{}x\n", "- ".repeat(1 << 16))).ends_with(": it lies too deep"));
+    assert!(error(&format!("{start}l: {}", "[".repeat(200))).ends_with(": it lies too deep"));
+    // Aliases as people write them.
+    let text = format!(
+        "{start}devices:\n- name: \"0\"\n  containerEdits: &e {{env: [\"A=1\"]}}\n- name: \"1\"\n  containerEdits: *e\n"
+    );
+    assert_eq!(parse(&text, Format::Yaml).expect("a specification").devices.len(), 2);
+}

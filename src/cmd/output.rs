@@ -73,12 +73,28 @@ pub(super) fn print(text: &str) -> Result<(), Failure> {
 /// Writes JSON to stdout.
 pub(super) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(|error| Failure::new(Exit::Bug, error, ""))?;
-    print(&(text + "\n"))
+    print(&(for_terminals(&text) + "\n"))
 }
 
 /// Writes JSON to stdout, a line of it.
 pub(super) fn print_line(value: &serde_json::Value) -> Result<(), Failure> {
-    print(&format!("{value}\n"))
+    print(&(for_terminals(&value.to_string()) + "\n"))
+}
+
+/// The same JSON without letters by which an image could steer a terminal: beyond ASCII's, which are escaped already,
+/// the second set of control characters, and those that turn the direction of text. They stand in strings only.
+fn for_terminals(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for letter in json.chars() {
+        match letter {
+            '\u{7f}'..='\u{9f}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+                let escape = format!("\\u{:04x}", u32::from(letter));
+                out.push_str(&escape);
+            }
+            letter => out.push(letter),
+        }
+    }
+    out
 }
 
 /// Writes to stderr where a reader finds more.

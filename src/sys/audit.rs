@@ -1,7 +1,7 @@
 //! The audit trail: one line of JSON for each container that was changed, refused, or had a request ignored.
 
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -64,7 +64,8 @@ fn journal(line: &str) -> std::io::Result<()> {
 
 fn file(path: &Path, line: &str) -> std::io::Result<()> {
     if let Some(parent) = path.parent().filter(|parent| !parent.exists()) {
-        std::fs::create_dir_all(parent)?;
+        // Whatever the umask: who can write the folder can put another trail in place of this one.
+        std::fs::DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
     }
     // A record names images and GPUs, nothing secret; it is still only its operator's business.
     let mut options = std::fs::OpenOptions::new();

@@ -1,9 +1,11 @@
 //! The host's CDI specifications: files that decide, so they must be root's alone.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
 
 use crate::cdi::{CdiEdits, CdiSpec, Contradiction, Format, GPU_KIND, InvalidCdi, Node, Source, inject, parse};
 use crate::inventory::{Device, Inventory};
@@ -82,10 +84,6 @@ pub(super) fn sources(folders: &[String]) -> Result<Vec<Source>, CdiError> {
         for (path, format) in files(Path::new(folder))? {
             let Some(text) = trusted_text(&path)? else { continue };
             let invalid = |source| CdiError::Invalid { file: path.clone(), source };
-            // Somebody else's devices are read by somebody else.
-            if !text.contains("nvidia.com") {
-                continue;
-            }
             let mut spec = parse(&text, format).map_err(invalid)?;
             if spec.kind == GPU_KIND {
                 fill(&mut spec);
@@ -118,14 +116,34 @@ fn files(folder: &Path) -> Result<Vec<(PathBuf, Format)>, CdiError> {
     Ok(out)
 }
 
-/// A file's text; a file that went away meanwhile has none.
+/// A file's text; a file that went away meanwhile, or that can hold nothing about GPUs, has none.
 fn trusted_text(path: &Path) -> Result<Option<String>, CdiError> {
-    let Some(bytes) = trusted::read(path, LIMIT)? else { return Ok(None) };
+    let bytes = match trusted::read(path, LIMIT) {
+        Ok(Some(bytes)) if names_nvidia(&bytes) => bytes,
+        Ok(_) => return Ok(None),
+        // Whoever could write it: nothing of it is used.
+        Err(_) if untrusted(path).is_some_and(|bytes| !names_nvidia(&bytes)) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
     let text = String::from_utf8(bytes).map_err(|_| {
         let source = InvalidCdi { field: "the file".to_owned(), problem: "it is not UTF-8".to_owned() };
         CdiError::Invalid { file: path.to_owned(), source }
     })?;
     Ok(Some(text))
+}
+
+fn names_nvidia(text: &[u8]) -> bool {
+    let word = b"nvidia.com";
+    text.windows(word.len()).any(|window| window == word)
+}
+
+/// The whole of a file that must not be used, to see whose devices it is about.
+fn untrusted(path: &Path) -> Option<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = fs::File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
+    let is_whole = file.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() <= LIMIT);
+    let mut bytes = Vec::new();
+    (is_whole && file.take(LIMIT).read_to_end(&mut bytes).is_ok()).then_some(bytes)
 }
 
 /// Numbers and modes of nodes for which the file says "as on the host".
@@ -240,6 +258,28 @@ mod tests {
         let error = sources(&[folder.path().to_string_lossy().into_owned()]).expect_err("refused");
         assert!(crate::sys::errno::chain(&error).contains("can be written by its group or by others"));
         assert_eq!(error.hint(), format!("sudo chmod go-w {}", file.display()));
+    }
+
+    /// Whatever is wrong with it: a GPU must not be out of reach for another vendor's packaging.
+    #[test]
+    fn another_vendors_file_is_not_our_affair() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name);
+        fs::write(path("nvidia.yaml"), SPEC).expect("written");
+        let other = SPEC.replace("nvidia.com", "vendor.com");
+        fs::write(path("open.yaml"), &other).expect("written");
+        fs::set_permissions(path("open.yaml"), PermissionsExt::from_mode(0o666)).expect("mode");
+        fs::write(path("latin.yaml"), [other.as_bytes(), b"# \xe9\n"].concat()).expect("written");
+        fs::write(path("kept"), &other).expect("written");
+        std::os::unix::fs::symlink("kept", path("link.yaml")).expect("a link");
+        let sources = || sources(&[folder.path().to_string_lossy().into_owned()]);
+        assert_eq!(sources().expect("one of them").len(), 1);
+        // What could be about GPUs is refused all the same.
+        fs::write(path("kept"), SPEC).expect("written");
+        assert!(matches!(sources(), Err(CdiError::Untrusted(Untrusted::NotRegular(_)))));
+        fs::remove_file(path("link.yaml")).expect("removed");
+        rustix::fs::mkfifoat(rustix::fs::CWD, path("fifo.yaml"), 0o600.into()).expect("a FIFO");
+        assert!(matches!(sources(), Err(CdiError::Untrusted(Untrusted::NotRegular(_)))));
     }
 
     #[test]

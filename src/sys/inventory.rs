@@ -202,11 +202,12 @@ pub fn load_from(config: &Config, file: Option<&Path>, places: &Places) -> Resul
     if let Some(other) = platform::find(places, &host) {
         return of_other(other);
     }
-    let why = match host.inventory {
-        Ok(inventory) => return Ok(inventory),
-        Err(doubt) => doubt,
+    let cached = || cache::read(&places.cache, host.key.as_ref()?).filter(|inventory| host.agrees(inventory));
+    let why = match &host.inventory {
+        Ok(inventory) => return Ok(inventory.clone()),
+        Err(doubt) => doubt.clone(),
     };
-    if let Some(inventory) = host.key.as_ref().and_then(|key| cache::read(&places.cache, key)) {
+    if let Some(inventory) = cached() {
         return Ok(inventory);
     }
     let inventory = ask(places, Some(why))?;

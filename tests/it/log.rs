@@ -85,6 +85,20 @@ fn record(name: &str, time: &str, verdict: &str, value: (&str, &str), kept: &[&s
         "before": variables(value.0), "after": variables(value.1), "findings": findings})
 }
 
+/// U+009B begins a sequence in a terminal as ESC [ does, and JSON lets it stand as it is.
+#[test]
+fn json_holds_nothing_that_steers_a_terminal() {
+    let hostile = "\u{9b}31m\u{9d}0;x\u{9c}\u{202e}\u{7f}\u{1b}[2J\u{e9}";
+    let trail = Trail::new();
+    trail.append(&record("trainer", "13:05:12", "rewritten", (hostile, "0"), &["1"], &[]));
+    let (code, stdout, _) = trail.run(&["--format", "json"]);
+    assert_eq!(code, Some(0));
+    let steers = |letter: char| letter != '\n' && (letter.is_control() || letter == '\u{202e}');
+    assert!(!stdout.contains(steers), "{stdout:?}");
+    let read: Value = serde_json::from_str(&stdout).expect("JSON");
+    assert!(read.to_string().contains('\u{9b}') && stdout.contains('\u{e9}'), "the same value: {stdout}");
+}
+
 #[test]
 fn the_newest_stands_last_and_where_more_is_to_be_had_beside() {
     let trail = Trail::filled();

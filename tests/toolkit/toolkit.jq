@@ -30,9 +30,14 @@ def mounted:
     if startswith("imex/") then empty
     elif startswith("cdi/") | not then .
     else ltrimstr("cdi/") | if is_qualified | not then sub("/(?<name>[^/]*)$"; "=\(.name)") else . end | select(is_qualified) end;
+# Go's filepath.Clean, for absolute paths: links are not looked at.
+def cleaned:
+    if startswith("/") | not then . else
+        "/" + (reduce (split("/")[] | select(. != "" and . != ".")) as $part ([]; if $part == ".." then .[:-1] else . + [$part] end) | join("/"))
+    end;
 def from_mounts:
     "/var/run/nvidia-container-devices" as $folder
-    | [.mounts[]? | select(.source == "/dev/null") | .destination | select(startswith($folder))
+    | [.mounts[]? | select(.source // "" | cleaned == "/dev/null") | .destination | cleaned | select(startswith($folder))
         | .[$folder | length:] | ltrimstr("/") | select(. != "") | mounted]
     | if . == [] then null else listed end;
 
@@ -115,6 +120,7 @@ def injected($found):
 # What was there before anything was added.
 def found:
     {entries: [.process.env[]? | split_entry | select(.key == "NVIDIA_VISIBLE_DEVICES") | .value],
+     switches: [.process.env[]? | select(test("^NVIDIA_(GDRCOPY|GDS|IMEX_CHANNELS|MIG_(CONFIG|MONITOR)_DEVICES|MOFED|NVSWITCH)="))],
      nodes: [.linux.devices[]?.path], rules: (.linux.resources.devices // [] | length), mounts: (.mounts // [] | length)};
 
 # {outcome, record}, the new configuration, or {error, record}.

@@ -67,6 +67,18 @@ pub(super) struct Host {
     pub(super) inventory: Result<Inventory, Doubt>,
     /// What a cache must have been written for; `None` where nothing shows whether one still holds.
     pub(super) key: Option<Key>,
+    /// The names that the driver gives already.
+    named: Vec<(PciBusId, GpuUuid)>,
+}
+
+impl Host {
+    /// Whether an inventory calls no GPU otherwise than the driver does: one can be exchanged while the host runs.
+    pub(super) fn agrees(&self, inventory: &Inventory) -> bool {
+        inventory.gpus.iter().all(|gpu| {
+            let mut named = self.named.iter().filter(|(address, _)| gpu.pci_bus_id == Some(*address));
+            named.all(|(_, uuid)| gpu.uuid == *uuid)
+        })
+    }
 }
 
 /// Reads it. `dev` is the folder with the nodes.
@@ -92,8 +104,9 @@ pub(super) fn read(proc: &Path, dev: &Path) -> Host {
     };
     let is_whole = !key.gpus.is_empty() && unreadable.is_empty();
     let is_dated = !key.boot_id.is_empty() && !key.driver_version.is_empty();
+    let named = found.iter().filter_map(|gpu| Some((gpu.address, gpu.uuid.clone()?))).collect();
     let inventory = inventory(found, unreadable, &key);
-    Host { inventory, key: (is_whole && is_dated).then_some(key) }
+    Host { inventory, key: (is_whole && is_dated).then_some(key), named }
 }
 
 fn inventory(found: Vec<Information>, mut unreadable: Vec<String>, key: &Key) -> Result<Inventory, Doubt> {

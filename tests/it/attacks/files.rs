@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, Mode, mkfifoat};
@@ -39,6 +39,26 @@ fn an_audit_trail_that_is_a_fifo_holds_nothing_up() {
     sandbox.write_spec(&gpu_spec(&["CUDA_VISIBLE_DEVICES=1,3"]));
     at_once(|| sandbox.create()).ok();
     assert_eq!(sandbox.started().len(), 2);
+}
+
+/// Some engines start their runtimes with an umask of 0: anybody could put another trail in place of this one.
+#[test]
+fn the_folder_of_the_audit_trail_is_its_owners_alone() {
+    let sandbox = Sandbox::new("");
+    let folder = sandbox.path("new/log");
+    let config = fs::read_to_string(sandbox.path("prefix/etc/cudaview/config.toml")).unwrap();
+    let trail = folder.join("audit.jsonl");
+    let config = config.replace(sandbox.path("audit.jsonl").to_str().unwrap(), trail.to_str().unwrap());
+    sandbox.write("prefix/etc/cudaview/config.toml", config);
+    sandbox.write_spec(&gpu_spec(&["CUDA_VISIBLE_DEVICES=1,3"]));
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", "umask 0; exec \"$@\"", "sh"]).arg(sandbox.runtime());
+    run(shell.args(["create", "--bundle"]).arg(sandbox.path("bundle")).arg("c1")).ok();
+    assert!(trail.is_file());
+    for path in [&folder, &sandbox.path("new"), &trail] {
+        let mode = fs::metadata(path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o022, 0, "{path:?} {mode:o}");
+    }
 }
 
 #[test]

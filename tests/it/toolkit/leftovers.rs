@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 
 use serde_json::{Value, json};
 
-use super::{A100X4, ANYBODY, BUILT_IN, Host, Settings, asked_for, count, in_mode, paths};
+use super::{A100X4, ANYBODY, BUILT_IN, Host, MODES, Settings, asked_for, count, in_mode, paths};
 use crate::world::count::COUNT;
 use crate::world::{Bundle, Install, spec};
 
@@ -71,6 +71,40 @@ fn mounts_that_policy_does_not_take_give_nothing() {
     }
 }
 
+/// It takes paths as Go's `filepath.Clean` leaves them: whoever may name a mount's place has many names for it.
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn mounts_written_in_other_ways_do_not_win() {
+    let config = format!("{GRANT}volume_mounts = false\n");
+    for mode in ["auto", "legacy"] {
+        let host = Host::new(Settings { mounts: true, ..in_mode(mode) }, &config);
+        for (source, destination) in [
+            ("/dev/null", "/var/run/./nvidia-container-devices/all"),
+            ("/dev/null", "//var/run//nvidia-container-devices/all"),
+            ("/dev/null", "/var/run/../run/nvidia-container-devices/all"),
+            ("/dev/null", "/../var/run/nvidia-container-devices/all"),
+            ("/dev/null", "/var/run/nvidia-container-devices/imex/../all"),
+            ("/dev/null", "/var/run/nvidia-container-devices/./imex/../../nvidia-container-devices/all/"),
+            ("/dev/../dev/null", "/var/run/nvidia-container-devices/all"),
+            ("/dev/pts/.././null", "/var/run/nvidia-container-devices/all"),
+        ] {
+            let mount = |bundle: &Bundle| {
+                let mount =
+                    json!({"destination": destination, "source": source, "type": "bind", "options": ["bind", "ro"]});
+                bundle.edit(|spec| spec::push(&mut spec["mounts"], mount));
+            };
+            let bundle = host.plain(&COUNT, &[]);
+            mount(&bundle);
+            assert_eq!(count(&bundle).nodes.len(), 4, "{mode} {source} {destination}: it is what it goes by");
+            host.toolkit.take_record();
+            let bundle = host.bundle(&COUNT, &[]);
+            mount(&bundle);
+            assert_eq!(count(&bundle).nodes, paths(&[1, 3]), "{mode} {source} {destination}");
+            asked_for(&host.toolkit.take_record(), &host.uuids_of(&[1, 3]));
+        }
+    }
+}
+
 /// A device plugin may write CDI names into them, and channels of another kind stay.
 #[test]
 #[ignore = "needs root and engines: sudo tests/run"]
@@ -133,6 +167,36 @@ fn a_swarms_variables_do_not_win() {
         request.count(&["DOCKER_RESOURCE_GPU=1", "DOCKER_RESOURCE_MORE=3", "NVIDIA_VISIBLE_DEVICES=all"]);
     assert_eq!(seen.cuda, request.uuids_of(&[1, 3]));
     asked_for(&record, &request.uuids_of(&[1, 3]));
+}
+
+/// It gives channels, other devices and rights over MIG for variables, which an image may have too.
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn more_than_gpus_is_not_for_an_image_to_ask() {
+    let switches = [
+        "NVIDIA_GDS=enabled",
+        "NVIDIA_GDRCOPY=enabled",
+        "NVIDIA_MOFED=enabled",
+        "NVIDIA_NVSWITCH=enabled",
+        "NVIDIA_IMEX_CHANNELS=0",
+        "NVIDIA_IMEX_CHANNELS=none",
+        "NVIDIA_MIG_CONFIG_DEVICES=all",
+        "NVIDIA_MIG_MONITOR_DEVICES=all",
+    ];
+    let host = Host::new(BUILT_IN, GRANT);
+    for mode in MODES {
+        host.toolkit.configure(in_mode(mode));
+        assert_eq!(host.count_plain(&switches).1[0]["switches"], json!(switches), "{mode}: they reach it");
+        let (seen, record) = host.count(&switches);
+        assert_eq!(seen.nodes, paths(&[1, 3]), "{mode}");
+        asked_for(&record, &host.uuids_of(&[1, 3]));
+        assert!(record.iter().all(|line| line["switches"].as_array().is_none_or(Vec::is_empty)), "{mode}: {record:#?}");
+    }
+    // Policies that take such a word for an operator's.
+    for policy in ["unknown_request = \"user\"\n", "image_request = \"honour\"\n"] {
+        let host = Host::new(BUILT_IN, &format!("{GRANT}{policy}"));
+        assert_eq!(host.count(&switches).1[0]["switches"], json!(switches), "{policy}");
+    }
 }
 
 /// As Kubernetes' operators are told to set it up: the variable counts for privileged containers only.

@@ -43,6 +43,7 @@ fn the_cache_holds_for_the_same_host_only() {
     after(&|host| host.write(&information("0000:17:00.0"), ""), "nobody knows which GPU this is");
     after(&|host| host.add(("0001:07:00.0", 2, "GPU-c")), "a GPU was added");
     after(&|host| host.add(("0000:17:00.0", 2, "GPU-a")), "a minor changed");
+    after(&|host| host.add(("0000:17:00.0", 0, "GPU-c")), "another GPU is in the slot");
     after(
         &|host| {
             host.add(("0000:17:00.0", 1, "GPU-a"));
