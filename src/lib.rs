@@ -21,6 +21,7 @@ pub mod compose;
 pub mod config;
 pub mod cuda;
 pub mod device;
+pub mod doctor;
 pub mod edits;
 pub mod exit;
 pub mod finding;

@@ -4,6 +4,7 @@
 
 mod changes;
 mod container;
+mod doctor;
 mod gone;
 mod hints;
 mod human;
@@ -22,6 +23,7 @@ mod style;
 mod words;
 
 pub use container::{AsIs, Container, Made, Origin, Tense};
+pub use doctor::{doctor, doctor_json, doctor_summary};
 pub use gone::{gone, gone_json};
 pub use human::explain;
 pub use image::{FoundIn, ImageSource};

@@ -8,7 +8,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use super::output::{Failure, print, report};
-use super::{demo, explain, install, inventory, job, lint, log, manual, predict, ps};
+use super::{demo, doctor, explain, install, inventory, job, lint, log, manual, predict, ps};
 use crate::exit::Exit;
 use crate::spelling;
 
@@ -23,6 +23,7 @@ or ask about a container, an image or a Compose file:
 
   explain    what the program will see, who decided it, what to type instead
   lint       faults in Dockerfiles, Compose files and docker run commands
+  doctor     why there is no GPU, the wrong one, or one too few
   ps         who holds which GPU
   log        what was changed or refused, newest last
   flags      the GPUs of this shell, as flags for docker run
@@ -57,6 +58,9 @@ enum Command {
     /// What CUDA alone would show, before any rewrite
     #[command(after_help = PREDICT_AFTER)]
     Predict(PredictArgs),
+    /// Why there is no GPU, the wrong one, or one too few
+    #[command(after_help = DOCTOR_AFTER)]
+    Doctor(DoctorArgs),
     /// Who holds which GPU
     #[command(after_help = PS_AFTER)]
     Ps(PsArgs),
@@ -197,6 +201,16 @@ Examples:
 A record is written for each container that got GPUs, was refused, or had a
 request ignored, where the configuration's audit says: the journal, or
 /var/log/cudaview/audit.jsonl on a host without one.";
+
+const DOCTOR_AFTER: &str = "\
+The checks stand in the order of causes: the first problem can be the reason
+for those below it. Each says what follows from it, what was looked at, and
+what to type. Nothing is changed, started or loaded; NVML is not asked.
+
+Without root it leaves out what only root may see, and says so.
+--container compares what was decided for it with what is there; nothing in it
+is run, and its processes are not joined.
+It ends with 0 where there is no problem, and with 1 where there is one.";
 
 const FLAGS_AFTER: &str = "\
 Examples, in a job of a scheduler:
@@ -375,6 +389,22 @@ pub(super) struct LogArgs {
 }
 
 #[derive(Debug, Args)]
+pub(super) struct DoctorArgs {
+    /// Show the problems alone
+    #[arg(long)]
+    pub(super) problems: bool,
+    /// Look into a running container, from outside: its nodes, its device rules, its variables
+    #[arg(long, value_name = "ID|NAME", conflicts_with = "root")]
+    pub(super) container: Option<String>,
+    /// The system below DIR in place of this one
+    #[arg(long, value_name = "DIR", default_value = "/", hide_default_value = true)]
+    pub(super) root: PathBuf,
+    /// How to write the answer
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    pub(super) format: Format,
+}
+
+#[derive(Debug, Args)]
 pub(super) struct FlagsArgs {
     /// CDI names for --device, as podman takes them, in place of --gpus
     #[arg(long)]
@@ -407,6 +437,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 fn run(cli: Cli) -> Result<Exit, Failure> {
     let done = match cli.command {
         Some(Command::Lint(arguments)) => return lint::run(&arguments),
+        Some(Command::Doctor(arguments)) => return doctor::run(&arguments),
         None => print(SCREEN),
         Some(Command::Explain(arguments)) => explain::run(&arguments),
         Some(Command::Inventory(arguments)) => inventory::run(&arguments),

@@ -6,6 +6,7 @@ mod command;
 mod compose;
 mod container;
 mod demo;
+mod doctor;
 pub mod door;
 mod explain;
 pub mod failure;

@@ -42,6 +42,18 @@ pub(super) fn rule(value: &Value) -> Rule {
 }
 
 impl Rule {
+    /// A line of `devices.list`, such as `c 195:1 rw`; `None` for what is none.
+    // Documentation/admin-guide/cgroup-v1/devices.rst
+    pub fn of_kernel(line: &str) -> Option<Self> {
+        let mut words = line.split(' ');
+        let kind = words.next()?.chars().next().filter(|kind| *kind != 'a');
+        let (major, minor) = words.next()?.split_once(':')?;
+        let access = words.next()?;
+        let number = |text: &str| if text == "*" { Some(None) } else { text.parse().ok().map(Some) };
+        let access = (access.contains('r'), access.contains('w'));
+        Some(Self { allow: true, kind, major: number(major)?, minor: number(minor)?, access })
+    }
+
     fn covers(self, device: DeviceNumber) -> bool {
         self.kind == Some('c')
             && self.major.is_none_or(|major| major == device.major)

@@ -83,7 +83,7 @@ pub fn edits(folders: &[String], inventory: &Inventory, gpus: &[Device]) -> Resu
 }
 
 /// Every specification of GPUs, earlier folders first.
-fn sources(folders: &[String]) -> Result<Vec<Source>, CdiError> {
+pub(super) fn sources(folders: &[String]) -> Result<Vec<Source>, CdiError> {
     let mut out = Vec::new();
     for (priority, folder) in folders.iter().enumerate() {
         for (path, format) in files(Path::new(folder))? {

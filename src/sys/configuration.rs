@@ -61,6 +61,14 @@ pub fn load() -> Result<Config, ConfigurationError> {
     Ok(Config::built_in())
 }
 
+/// Reads the configuration at the place of an installation; `None` without a file.
+///
+/// # Errors
+/// [`ConfigurationError`] where there is a file that cannot be used.
+pub fn load_at(path: &Path) -> Result<Option<Config>, ConfigurationError> {
+    trusted::read(path, LIMIT)?.map(|text| parse(path, &text)).transpose()
+}
+
 /// Reads a configuration that the caller names, whoever owns it: for a what-if.
 ///
 /// # Errors

@@ -20,6 +20,7 @@ use crate::usage::Usage;
 pub use drm::add_drm_nodes;
 pub use helper::HelperError;
 pub use procfs::Doubt;
+pub(super) use procfs::driver_version;
 
 /// An inventory of 16 GPUs with 7 MIG devices each is below 30 KiB.
 const LIMIT: u64 = 4 << 20;

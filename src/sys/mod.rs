@@ -7,6 +7,7 @@ pub mod cgroup;
 pub mod child;
 pub mod configuration;
 pub mod containers;
+pub mod doctor;
 pub mod driver;
 pub mod errno;
 pub mod host;

@@ -99,6 +99,11 @@ fn is_trusted(status: &str) -> bool {
 }
 
 impl Process {
+    /// Its id.
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.path.file_name()?.to_str()?.parse().ok()
+    }
+
     /// The words behind its name.
     pub(super) fn arguments(&self) -> &[OsString] {
         self.words.get(1..).unwrap_or_default()

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// Where runtimes are looked up. Never `PATH`: podman calls `kill` and `delete` without one, and a `PATH` can be
 /// anybody's.
-pub(super) const DIRECTORIES: [&str; 6] =
+pub(in crate::sys) const DIRECTORIES: [&str; 6] =
     ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
 /// No low-level runtime could be used.

@@ -150,6 +150,11 @@ impl Place {
         Ok(Self { root: root_fd, folder, path, found })
     }
 
+    /// What has the name.
+    pub fn found(&self) -> &Found {
+        &self.found
+    }
+
     /// Whether the link is there and leads to this very target.
     pub fn leads_to(&self, target: &Path) -> bool {
         self.found == Found::Ours(target.to_owned())

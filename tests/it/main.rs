@@ -19,6 +19,7 @@ mod containerd;
 mod cudaview_docker;
 mod cudaview_runc;
 mod docker_provenance;
+mod doctor;
 mod doors;
 mod explain_compose;
 mod explain_container;

@@ -61,6 +61,26 @@ pub(in crate::sys) fn ask(socket: &Path, target: &str) -> io::Result<(u16, Value
     Ok((answer.status, serde_json::from_slice(&answer.body).unwrap_or_default()))
 }
 
+/// What a daemon says of itself.
+#[derive(Debug, Default)]
+pub struct Daemon {
+    /// Docker's `/info`.
+    pub info: Value,
+    /// The process that listens, where it is in our pid namespace.
+    pub pid: Option<u32>,
+}
+
+/// Asks the daemon at a socket about itself.
+///
+/// # Errors
+/// Why it does not answer.
+pub fn daemon(socket: &Path) -> io::Result<Daemon> {
+    match ask(socket, "/info")? {
+        (200, info) if info.is_object() => Ok(Daemon { info, pid: http::listener(socket) }),
+        (_, answer) => Err(io::Error::other(message(&answer))),
+    }
+}
+
 /// What a daemon says of a failure; somebody else's text.
 pub(in crate::sys) fn message(answer: &Value) -> String {
     answer["message"].as_str().unwrap_or("an answer that is not Docker's").chars().take(120).collect()

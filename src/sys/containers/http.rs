@@ -52,6 +52,14 @@ fn open(socket: &Path, patience: Duration) -> io::Result<UnixStream> {
     Ok(UnixStream::from(descriptor))
 }
 
+/// The process that made a socket of one that answers.
+// unix(7), SO_PEERCRED.
+pub(super) fn listener(socket: &Path) -> Option<u32> {
+    let stream = open(socket, PATIENCE).ok()?;
+    let peer = rustix::net::sockopt::socket_peercred(&stream).ok()?;
+    u32::try_from(peer.pid.as_raw_nonzero().get()).ok()
+}
+
 fn read(stream: &mut UnixStream, deadline: Instant) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     let mut chunk = vec![0; 1 << 16];

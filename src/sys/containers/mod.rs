@@ -1,4 +1,5 @@
-//! A container of any engine, found by its id or name: for `explain` and `ps` alone.
+//! A container of any engine, found by its id or name, for `explain` and `ps`; and what Docker says of itself, for
+//! `doctor`.
 //!
 //! What is here asks engines, over their sockets and through their clients, and only reads. The wrapper and the hooks
 //! never come here: an engine holds the lock of the container that it is creating (`tests/it/invariants.rs`).
@@ -17,7 +18,7 @@ use serde_json::Value;
 use crate::provenance::{Engine, EngineFacts};
 use crate::sys::bundle::{Document, DocumentError};
 
-pub use docker::device_numbers;
+pub use docker::{Daemon, daemon, device_numbers};
 pub use places::Places;
 
 /// A container.
@@ -222,6 +223,28 @@ fn choose<'a, T>(
         [only] => Ok(Some(only)),
         _ => Err(fitting),
     }
+}
+
+/// A running container's first process, as the host counts.
+pub fn first_process(found: &Found) -> Option<u32> {
+    let said = found.inspected.as_ref().and_then(|said| said.pointer("/State/Pid")).and_then(Value::as_u64);
+    let pid = match said {
+        Some(pid) => u32::try_from(pid).ok()?,
+        None => written(found)?.trim().parse().ok()?,
+    };
+    (pid > 1).then_some(pid)
+}
+
+/// The file in which conmon or a shim has written that process down.
+// conmon(8), --container-pidfile; containerd cmd/containerd-shim-runc-v2/process, InitPidFile.
+fn written(found: &Found) -> Option<String> {
+    if found.engine == Engine::Podman {
+        let mut monitors = super::processes::called("conmon");
+        let monitor = monitors.find(|process| process.argument("-c") == Some(&found.id))?;
+        return std::fs::read_to_string(monitor.argument("-p")?).ok();
+    }
+    let bundles = found.looked_at.iter().filter_map(|place| place.strip_suffix("/config.json"));
+    bundles.into_iter().find_map(|bundle| std::fs::read_to_string(Path::new(bundle).join("init.pid")).ok())
 }
 
 /// `config.json` in a bundle.

@@ -193,7 +193,7 @@ pub(super) fn has_node(dev: &Path, minor: Minor) -> bool {
 }
 
 /// The driver's version in the first line of `/proc/driver/nvidia/version`, of either kernel module.
-fn driver_version(driver: &Path) -> Option<String> {
+pub(in crate::sys) fn driver_version(driver: &Path) -> Option<String> {
     let text = fs::read_to_string(driver.join("version")).ok()?;
     let is_version = |word: &&str| word.contains('.') && word.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     text.lines().next()?.split_whitespace().find(is_version).map(str::to_owned)

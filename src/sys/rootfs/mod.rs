@@ -12,6 +12,7 @@
 
 mod error;
 mod join;
+mod look;
 mod node;
 mod resolve;
 
@@ -22,6 +23,7 @@ use rustix::fs::Mode;
 use rustix::process::umask;
 
 pub use error::RootfsError;
+pub use look::look;
 
 use crate::node::DeviceNode;
 

@@ -1,6 +1,6 @@
 //! `--gpus` on a host without NVIDIA's toolkit: dockerd takes it for a program's name, which `cudaview install` makes.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{GPUS_1_3, Host, IMAGE_NVD_ALL, paths};
 use crate::world::command::Ran;
@@ -45,6 +45,16 @@ impl Host {
         }
     }
 
+    /// What `cudaview doctor` finds about the flag: status, line, and what to type.
+    #[track_caller]
+    fn doctor(&self) -> [String; 3] {
+        let (docker, program) = (format!("DOCKER_HOST={}", self.docker.address()), self.install.bin("cudaview"));
+        let ran = self.docker.beside("env", &[&docker, program.to_str().unwrap(), "doctor", "--format", "json"]);
+        let json: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {ran}"));
+        let check = json["checks"].as_array().unwrap().iter().find(|check| check["name"] == "--gpus flag").unwrap();
+        ["status", "line", "fix"].map(|key| check[key].as_str().unwrap_or_default().to_owned())
+    }
+
     #[track_caller]
     fn exists(&self, path: &str) -> bool {
         self.docker.beside("test", &["-L", path]).code == 0 || self.docker.beside("test", &["-e", path]).code == 0
@@ -57,9 +67,17 @@ fn cudaview_docker_takes_gpus_without_nvidias_toolkit_once_it_was_restarted() {
     let mut host = host();
     host.refuses_gpus("runc");
     host.refuses_gpus("cudaview");
+    let [status, line, fix] = host.doctor();
+    assert_eq!((status.as_str(), line.starts_with("not accepted: nobody")), ("warning", true), "{line}");
+    // What it says to type is what helps, below.
+    let restart = format!("sudo kill {}, and start dockerd again (stops running containers)", host.docker.pid());
+    assert_eq!(fix, format!("sudo cudaview install gpus-flag, then {restart}"));
 
     host.cudaview(&["install", "gpus-flag"]).ok();
     assert!(host.exists(STAND_IN));
+    let [status, line, fix] = host.doctor();
+    assert_eq!((status.as_str(), line.starts_with("not accepted yet: ")), ("error", true), "{line}");
+    assert_eq!(fix, restart);
     // It was looked for when the daemon started; a reload is not enough either.
     host.refuses_gpus("cudaview");
     host.docker.beside("kill", &["-HUP", &host.docker.pid().to_string()]).ok();
@@ -67,6 +85,8 @@ fn cudaview_docker_takes_gpus_without_nvidias_toolkit_once_it_was_restarted() {
     host.refuses_gpus("cudaview");
 
     host.docker.restart();
+    let accepted = ["ok", "accepted, by cudaview's nvidia-container-runtime-hook", ""].map(str::to_owned);
+    assert_eq!(host.doctor(), accepted);
     host.gives_gpus_1_and_3();
     host.up("one", IMAGE, &GPUS_1_3);
     assert_eq!(host.docker.exec_count(&[], "one").cuda, host.uuids_of(&[1, 3]));

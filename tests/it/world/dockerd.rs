@@ -291,7 +291,8 @@ impl Dockerd {
         panic!("the runtime lost a race with itself five times in a row");
     }
 
-    fn address(&self) -> String {
+    /// Where it listens, as `DOCKER_HOST` has it.
+    pub(crate) fn address(&self) -> String {
         format!("unix://{}", self.socket().display())
     }
 
@@ -303,7 +304,8 @@ impl Dockerd {
         self.path().join("dockerd.log")
     }
 
-    fn config_file(&self) -> PathBuf {
+    /// Its `daemon.json`.
+    pub(crate) fn config_file(&self) -> PathBuf {
         self.path().join("daemon.json")
     }
 
