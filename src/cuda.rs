@@ -1,7 +1,7 @@
 //! `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER`: what is written there, and what CUDA makes of it.
 //!
 //! [`Value::parse`] reads a value without losing anything, for the rules of `reconcile`.
-//! [`predict`] is CUDA's own reading, as far as it is known; where it is not, the answer says so.
+//! [`predict()`] is CUDA's own reading, as far as it is known; where it is not, the answer says so.
 
 mod predict;
 
