@@ -149,17 +149,17 @@ fn csv(line: &str) -> Result<Vec<String>, InvalidGpus> {
 }
 
 /// Reads `NVIDIA_VISIBLE_DEVICES`. Empty, `void` and `none` ask for nothing; only these exact words do.
+///
+/// Among other names a `void` outranks everything, and the first `all` or `none` decides.
+// NVIDIA Container Toolkit, internal/config/image/devices.go
 pub fn parse_visible_devices(value: &str) -> Selection {
-    match value.trim() {
-        "" | "void" | "none" => Selection::Nothing,
-        "all" => Selection::All,
-        list => Selection::Names(
-            list.split(',')
-                .map(str::trim)
-                .filter(|name| !name.is_empty())
-                .map(|name| cdi_device(name).unwrap_or(name).to_owned())
-                .collect(),
-        ),
+    let names: Vec<&str> = value.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+    let word = names.iter().find(|name| matches!(**name, "all" | "none"));
+    match word {
+        _ if names.is_empty() || names.contains(&"void") => Selection::Nothing,
+        Some(&"all") => Selection::All,
+        Some(_) => Selection::Nothing,
+        None => Selection::Names(names.into_iter().map(|name| cdi_device(name).unwrap_or(name).to_owned()).collect()),
     }
 }
 
@@ -290,7 +290,10 @@ mod tests {
     fn visible_devices_words_are_exact() {
         assert_eq!(parse_visible_devices("all"), Selection::All);
         assert_eq!(parse_visible_devices("ALL"), names(&["ALL"]));
-        for nothing in ["", "void", "none"] {
+        for all in ["0,all", "all,none", " all "] {
+            assert_eq!(parse_visible_devices(all), Selection::All, "{all}");
+        }
+        for nothing in ["", "void", "none", ",", "all,void", "0,void", "0,none,all"] {
             assert_eq!(parse_visible_devices(nothing), Selection::Nothing);
         }
         assert_eq!(parse_visible_devices("0,,nvidia.com/gpu=1"), names(&["0", "1"]));

@@ -42,6 +42,8 @@ mod plain_docker;
 mod plain_runc;
 mod podman;
 mod properties;
+mod read_only;
+mod reports;
 mod sandbox;
 mod scenarios;
 mod semantics;
