@@ -325,20 +325,20 @@ fn several(name: &str, labels: &[String]) -> Failure {
 
 /// The newest audit record of the container with this id, for who may read the trail.
 fn newest(id: &str, config: &Config) -> Option<Value> {
-    let records = audit::read(&config.audit).ok()?.records;
-    records.into_iter().rfind(|record| record["id"] == id)
+    let trail = audit::read(&config.audit).ok()?;
+    trail.records().rfind(|record| record["id"] == id)
 }
 
 /// The newest audit record of a container that no engine has any more.
 fn from_audit(name: &str, format: Format, config: &Config, search: &Search) -> Result<(), Failure> {
     let place = audit::place(&config.audit);
     let reason = match audit::read(&config.audit) {
-        Ok(trail) => match choose(name, &trail.records)? {
+        Ok(trail) => match choose(name, &trail.records().collect::<Vec<_>>())?.cloned() {
             Some(record) => {
                 note(&whether_it_is_gone(name, search));
                 return match format {
-                    Format::Json => print_json(&gone_json(record, &place)),
-                    Format::Human => print(&gone(record, &place, style())),
+                    Format::Json => print_json(&gone_json(&record, &place)),
+                    Format::Human => print(&gone(&record, &place, style())),
                 };
             }
             None => "no such container".to_owned(),

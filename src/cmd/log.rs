@@ -20,13 +20,13 @@ pub(super) fn run(arguments: &LogArgs) -> Result<(), Failure> {
         None => configuration::load()?,
     };
     let place = audit::place(&config.audit);
-    let mut trail = match audit::read(&config.audit) {
+    let trail = match audit::read(&config.audit) {
         Ok(trail) => trail,
         Err(reason) if reason == audit::MISSING => Trail::default(),
         Err(reason) => return Err(unreadable(&place, &reason)),
     };
-    let mut records = std::mem::take(&mut trail.records);
-    records.drain(..records.len().saturating_sub(arguments.lines));
+    let mut records: Vec<Value> = trail.records().rev().take(arguments.lines).collect();
+    records.reverse();
     if records.is_empty() && !arguments.follow {
         if arguments.lines == 0 {
             return Ok(());

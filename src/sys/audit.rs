@@ -18,7 +18,7 @@ const JOURNAL: &str = "/run/systemd/journal/socket";
 /// Where records go without a journal.
 const FILE: &str = "/var/log/cudaview/audit.jsonl";
 
-/// The longest trail that is read: some hundred thousand records.
+/// As much of a trail is read, its end: some hundred thousand records.
 const LIMIT: u64 = 64 << 20;
 
 /// Why the trail is not for whoever asks.
@@ -89,10 +89,16 @@ pub fn place(place: &str) -> String {
 /// What was read of the trail.
 #[derive(Debug, Default)]
 pub struct Trail {
-    /// Every record, the oldest first; a line that is none is left out.
-    pub records: Vec<serde_json::Value>,
-    /// The file that they are of, and how much of it they are.
+    text: Vec<u8>,
+    /// The file that it is of, and where in that it ends.
     end: (u64, u64),
+}
+
+impl Trail {
+    /// Its records, the oldest first; a line that is none is left out. Each is read when it is come to.
+    pub fn records(&self) -> impl DoubleEndedIterator<Item = serde_json::Value> {
+        self.text.split(|byte| *byte == b'\n').filter_map(record_of)
+    }
 }
 
 /// Every record that can be read.
@@ -100,10 +106,10 @@ pub struct Trail {
 /// # Errors
 /// Why there is nothing to read, for people.
 pub fn read(place: &str) -> Result<Trail, String> {
-    let (text, inode) = match place {
+    let ((text, start), inode) = match place {
         "off" => return Err(OFF.to_owned()),
-        "journal" => (read_journal()?, 0),
-        "auto" if Path::new(JOURNAL).exists() => (read_journal()?, 0),
+        "journal" => ((read_journal()?, 0), 0),
+        "auto" if Path::new(JOURNAL).exists() => ((read_journal()?, 0), 0),
         place => {
             let path = Path::new(if place == "auto" { FILE } else { place });
             let inode = std::fs::metadata(path).map_or(0, |file| file.ino());
@@ -111,8 +117,7 @@ pub fn read(place: &str) -> Result<Trail, String> {
         }
     };
     let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-    let records = text.split(|byte| *byte == b'\n').filter_map(record_of).collect();
-    Ok(Trail { records, end: (inode, u64::try_from(whole).unwrap_or(u64::MAX)) })
+    Ok(Trail { text, end: (inode, start + u64::try_from(whole).unwrap_or_default()) })
 }
 
 /// Hands on every record that is written after what was read, until `each` has had enough or there is nothing to read
@@ -148,8 +153,10 @@ fn follow_file<E: From<String>>(
             (inode, position) = (now, 0);
         }
         if length > position {
-            let text = trusted::read(path, LIMIT).map_err(|error| E::from(chain(&error)))?.unwrap_or_default();
-            let new = text.get(usize::try_from(position).unwrap_or(usize::MAX)..).unwrap_or_default();
+            let read = trusted::read_end(path, LIMIT).map_err(|error| E::from(chain(&error)))?;
+            let (text, start) = read.unwrap_or_default();
+            position = position.max(start);
+            let new = text.get(usize::try_from(position - start).unwrap_or(usize::MAX)..).unwrap_or_default();
             // What has no end yet is read again.
             for line in new.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n")) {
                 each(line)?;
@@ -180,14 +187,14 @@ fn record_of(line: &[u8]) -> Option<serde_json::Value> {
     (value["schemaVersion"] == 1 && value["door"].is_string()).then_some(value)
 }
 
-fn read_file(path: &Path) -> Result<Vec<u8>, String> {
+fn read_file(path: &Path) -> Result<(Vec<u8>, u64), String> {
     let in_words = |error: trusted::Untrusted| match error {
         trusted::Untrusted::Read { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
             DENIED.to_owned()
         }
         error => chain(&error),
     };
-    trusted::read(path, LIMIT).map_err(in_words)?.ok_or_else(|| MISSING.to_owned())
+    trusted::read_end(path, LIMIT).map_err(in_words)?.ok_or_else(|| MISSING.to_owned())
 }
 
 /// Anybody may write to the journal under any name; the journal itself says who did. A rootless engine's records are

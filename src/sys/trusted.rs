@@ -1,7 +1,7 @@
 //! Files that decide something: they must belong to root (or to us), and nobody else may write them.
 
 use std::fs::{File, Metadata};
-use std::io::{self, Read};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -70,6 +70,33 @@ impl Untrusted {
 /// # Errors
 /// [`Untrusted`] where there is one that must not be used.
 pub fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, Untrusted> {
+    let Some((file, _)) = open(path)? else { return Ok(None) };
+    let failed = |source| Untrusted::Read { path: path.to_owned(), source };
+    let mut text = Vec::new();
+    file.take(limit + 1).read_to_end(&mut text).map_err(failed)?;
+    if u64::try_from(text.len()).is_ok_and(|length| length > limit) {
+        return Err(Untrusted::Size { path: path.to_owned(), limit });
+    }
+    Ok(Some(text))
+}
+
+/// Reads the end of such a file, as much as the limit allows, and says where that begins.
+///
+/// # Errors
+/// [`Untrusted`] where there is one that must not be used.
+pub fn read_end(path: &Path, limit: u64) -> Result<Option<(Vec<u8>, u64)>, Untrusted> {
+    let Some((mut file, length)) = open(path)? else { return Ok(None) };
+    let failed = |source| Untrusted::Read { path: path.to_owned(), source };
+    let start = length.saturating_sub(limit);
+    file.seek(SeekFrom::Start(start)).map_err(failed)?;
+    let mut text = Vec::new();
+    // What is appended meanwhile is for the next time.
+    file.take(limit).read_to_end(&mut text).map_err(failed)?;
+    Ok(Some((text, start)))
+}
+
+/// The file and its length.
+fn open(path: &Path) -> Result<Option<(File, u64)>, Untrusted> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = match rustix::fs::open(path, flags, Mode::empty()) {
         Ok(descriptor) => File::from(descriptor),
@@ -83,12 +110,7 @@ pub fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, Untrusted> {
         return Err(Untrusted::NotRegular(path.to_owned()));
     }
     owned(path, metadata.uid(), metadata.mode())?;
-    let mut text = Vec::new();
-    file.take(limit + 1).read_to_end(&mut text).map_err(failed)?;
-    if u64::try_from(text.len()).is_ok_and(|length| length > limit) {
-        return Err(Untrusted::Size { path: path.to_owned(), limit });
-    }
-    Ok(Some(text))
+    Ok(Some((file, metadata.len())))
 }
 
 /// Whether a folder is one that only root or whoever asks can change.

@@ -210,3 +210,20 @@ fn append(file: &Path, text: &str) {
     let mut file = OpenOptions::new().append(true).open(file).expect("the trail");
     file.write_all(text.as_bytes()).expect("written");
 }
+
+/// More than can be held at once; what a cut leaves of a line is no record.
+#[test]
+fn a_trail_of_years_is_read_from_its_end() {
+    let trail = Trail::new();
+    let filler = format!("{}\n", record("old", "09:00:00", "consistent", ("", ""), &["0"], &[]));
+    let times = (80 << 20) / filler.len();
+    fs::write(trail.file(), filler.repeat(times)).expect("written");
+    trail.append(&record("newest", "10:00:00", "rewritten", ("3", "0"), &["3"], &[]));
+    let shown = trail.shown(&["-n", "2"]);
+    let names: Vec<&str> = shown.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1)).collect();
+    assert_eq!(names, ["old", "newest"]);
+    let (_following, mut next) = follow(&trail, &["-n", "1"]);
+    assert!(next().starts_with("WHEN") && next().contains("newest"));
+    trail.append(&record("later", "11:00:00", "rewritten", ("3", "0"), &["3"], &[]));
+    assert!(next().contains("later"));
+}
