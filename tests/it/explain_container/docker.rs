@@ -351,20 +351,24 @@ fn explain_docker_what_was_done_outlives_the_configuration() {
 #[test]
 #[ignore = "needs root and engines: sudo tests/run"]
 fn ps_docker() {
-    const NAMES: [&str; 4] = ["trainer", "hidden", "none", "plain"];
+    const NAMES: [&str; 4] = ["ps-trainer", "ps-hidden", "ps-none", "ps-plain"];
     let host = Host::new(&graphdriver(), "");
-    host.up("trainer", IMAGE, &[&GPUS_1_3[..], &["-e", "CUDA_VISIBLE_DEVICES=3,1"]].concat());
-    host.up("hidden", IMAGE, &["--gpus", "device=1", "-e", "CUDA_VISIBLE_DEVICES=-1"]);
-    host.up("none", IMAGE, &[]);
+    host.up("ps-trainer", IMAGE, &[&GPUS_1_3[..], &["-e", "CUDA_VISIBLE_DEVICES=3,1"]].concat());
+    host.up("ps-hidden", IMAGE, &["--gpus", "device=1", "-e", "CUDA_VISIBLE_DEVICES=-1"]);
+    host.up("ps-none", IMAGE, &[]);
     let devices = host.install.docker_devices(&[2]);
-    host.docker.up("plain", &devices.iter().map(String::as_str).collect::<Vec<_>>(), IMAGE);
+    host.docker.up("ps-plain", &devices.iter().map(String::as_str).collect::<Vec<_>>(), IMAGE);
     for asker in [Asker::Root, Asker::Member] {
         let mut gpus = held(host.command(asker), &NAMES);
         for holders in &mut gpus {
             holders.sort();
         }
-        let expected =
-            [vec![], vec![by("hidden", None), by("trainer", 1)], vec![by("plain", 0)], vec![by("trainer", 0)]];
+        let expected = [
+            vec![],
+            vec![by("ps-hidden", None), by("ps-trainer", 1)],
+            vec![by("ps-plain", 0)],
+            vec![by("ps-trainer", 0)],
+        ];
         assert_eq!(gpus, expected, "{asker:?}");
     }
     let text = run(host.command(Asker::Member).arg("ps").env_remove("COLUMNS")).ok().stdout;
@@ -375,6 +379,6 @@ fn ps_docker() {
     assert!(text.contains("\n0    -\n1    -\n2    -\n3    -\n"), "{text}");
     assert!(text.contains("docker.sock (not permitted)"), "{text}");
 
-    host.docker.docker(&["rm", "--force", "trainer", "hidden", "plain"]).ok();
+    host.docker.docker(&["rm", "--force", "ps-trainer", "ps-hidden", "ps-plain"]).ok();
     assert_eq!(held(host.command(Asker::Root), &NAMES), [[], [], [], []] as [[_; 0]; 4]);
 }

@@ -143,17 +143,20 @@ fn explain_podman_a_users_storage_is_not_for_root() {
     assert!(ran.stderr.contains("belongs to uid") && ran.stderr.contains("asked about by its"), "{ran}");
 }
 
+/// Names that no other test has, since root sees the rootless containers of all of them.
 #[track_caller]
 fn held_by(setup: Setup, how: &str) {
     let host = Host::new(setup);
-    host.podman.up("trainer", &[&GPUS_1_3[..], &["-e", "CUDA_VISIBLE_DEVICES=3,1"]].concat(), IMAGE);
-    host.podman.up("one", &["--device", "nvidia.com/gpu=2"], IMAGE);
-    let expected = [vec![], vec![by("trainer", 1)], vec![by("one", 0)], vec![by("trainer", 0)]];
-    assert_eq!(held(host.command(), &["trainer", "one", "plain"]), expected);
+    let [trainer, one] =
+        ["trainer", "one"].map(|name| format!("ps-{name}-{}", if setup.rootless { "own" } else { "root" }));
+    let gpus = || held(host.command(), &[&trainer, &one]);
+    host.podman.up(&trainer, &[&GPUS_1_3[..], &["-e", "CUDA_VISIBLE_DEVICES=3,1"]].concat(), IMAGE);
+    host.podman.up(&one, &["--device", "nvidia.com/gpu=2"], IMAGE);
+    assert_eq!(gpus(), [vec![], vec![by(&trainer, 1)], vec![by(&one, 0)], vec![by(&trainer, 0)]]);
     let text = run(host.command().arg("ps")).ok().stdout;
     assert!(text.contains(how), "{text}");
-    host.podman.podman(&["rm", "--force", "--time", "0", "trainer"]).ok();
-    assert_eq!(held(host.command(), &["trainer", "one", "plain"]), [vec![], vec![], vec![by("one", 0)], vec![]]);
+    host.podman.podman(&["rm", "--force", "--time", "0", &trainer]).ok();
+    assert_eq!(gpus(), [vec![], vec![], vec![by(&one, 0)], vec![]]);
 }
 
 #[test]
@@ -172,10 +175,10 @@ fn ps_podman_rootless_by_its_owner() {
 #[ignore = "needs root and engines: sudo tests/run"]
 fn ps_podman_without_cudaview() {
     let host = Host::new(Setup::PLAIN);
-    host.podman.up("plain", &[&GPUS_1_3[..], &["-e", "CUDA_VISIBLE_DEVICES=1"]].concat(), IMAGE);
+    host.podman.up("ps-plain", &[&GPUS_1_3[..], &["-e", "CUDA_VISIBLE_DEVICES=1"]].concat(), IMAGE);
     assert_eq!(
-        held(host.command(), &["trainer", "one", "plain"]),
-        [vec![], vec![by("plain", None)], vec![], vec![by("plain", 0)]]
+        held(host.command(), &["ps-plain"]),
+        [vec![], vec![by("ps-plain", None)], vec![], vec![by("ps-plain", 0)]]
     );
 }
 
