@@ -128,6 +128,18 @@ fn cudaview_docker_cdi_takes_a_gpus_cards_with_it() {
     let host = Host::of(docker, install);
     let cards = |name: &str| host.docker.exec(&[], name, &["sh", "-c", "ls -d /dev/dri/*"]).ok().stdout;
 
+    let one = ["--device", "nvidia.com/gpu=1"];
+    for (more, number) in [(&[][..], "0"), (&["-e", "CUDA_VISIBLE_DEVICES=1"], "0")] {
+        let count = host.count(IMAGE, &[&one[..], more].concat());
+        assert_eq!((&count.cuda, &count.nodes), (&host.uuids_of(&[1]), &paths(&[1])), "{more:?}: {count:?}");
+        assert_eq!(count.env["CUDA_VISIBLE_DEVICES"], number, "{more:?}");
+    }
+    host.up("one", IMAGE, &one);
+    assert_eq!(cards("one"), "/dev/dri/card1\n/dev/dri/renderD129\n");
+    for path in &generated.mounted {
+        assert_eq!(host.docker.exec(&[], "one", &["cat", path]).ok().stdout, format!("the host's {path}\n"));
+    }
+
     host.docker.up("plain", &flags, IMAGE);
     assert_eq!(cards("plain").lines().count(), 4, "both GPUs', without cudaview");
     host.up("narrow", IMAGE, &flags);
