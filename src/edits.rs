@@ -235,15 +235,15 @@ fn present(spec: Spec<'_>, host: &HostFacts, mend: &[DeviceNode]) -> Vec<DeviceN
 /// What the hook shall verify: each wanted device where the spec has it, else at its usual place, and the control
 /// nodes that an engine brought along.
 fn verified(wanted: &[DeviceNode], control: &[DeviceNode], present: &[DeviceNode]) -> Vec<DeviceNode> {
+    // The hook takes plain paths only; what an operator wrote otherwise, the runtime makes or fails to make.
+    let is_plain = |node: &&DeviceNode| node.to_string().parse::<DeviceNode>().is_ok();
     let mut nodes: Vec<DeviceNode> = Vec::new();
-    for node in wanted.iter().chain(control) {
-        let there: Vec<&DeviceNode> = present.iter().filter(|there| there.number == node.number).collect();
-        if there.is_empty() && wanted.contains(node) {
+    for (node, is_wanted) in wanted.iter().map(|node| (node, true)).chain(control.iter().map(|node| (node, false))) {
+        let mut there = present.iter().filter(|there| there.number == node.number).peekable();
+        if there.peek().is_none() && is_wanted {
             nodes.push(node.clone());
         }
-        // The hook takes plain paths only; what an operator wrote otherwise, the runtime makes or fails to make.
-        let is_plain = |node: &&DeviceNode| node.to_string().parse::<DeviceNode>().is_ok();
-        nodes.extend(there.into_iter().filter(is_plain).cloned());
+        nodes.extend(there.filter(is_plain).cloned());
     }
     nodes.sort_unstable();
     nodes.dedup();

@@ -316,8 +316,9 @@ fn add_openable(spec: Spec<'_>, inventory: &Inventory, host: &HostFacts, out: &m
     let has_host_dev =
         spec.mounts().iter().any(|mount| mount.bind && is_dev(mount.destination) && is_dev(mount.source));
     let nodes: Vec<DeviceNumber> = spec.nodes().into_iter().map(|node| node.number).collect();
+    let rules = spec.rules();
     let is_allowed = |number: DeviceNumber| {
-        let wide = spec.rules().into_iter().filter(|rule| !rule.is_single(number));
+        let wide = rules.iter().copied().filter(|rule| !rule.is_single(number));
         if host.rootless { has_host_dev } else { allowed(wide, number) }
     };
     let is_open = |number: DeviceNumber| is_allowed(number) && (has_host_dev || nodes.contains(&number));

@@ -163,7 +163,14 @@ fn edit_config(
     // Only what an earlier door left can be just what we would write; anything else is changed by our hook entry.
     let before = spec.record().is_some().then(|| value.clone());
     apply(&mut value, &decision.edits);
-    Ok((before.as_ref() != Some(&value)).then(|| value.to_string().into_bytes()))
+    let content = if before.as_ref() == Some(&value) { None } else { Some(written(&value)?) };
+    // This program is about to become another; taking thousands of values apart first would be for nothing.
+    std::mem::forget((value, decision));
+    Ok(content)
+}
+
+fn written(value: &Value) -> Result<Vec<u8>, Failure> {
+    serde_json::to_vec(value).map_err(|error| Failure::new(Exit::Failed, error))
 }
 
 fn parse(document: &Document) -> Result<Value, Failure> {
@@ -199,7 +206,7 @@ fn exec(invocation: &Invocation, process: &Path, config: &Config) -> Result<Opti
     if value == before {
         return Ok(None);
     }
-    document.replace(value.to_string().as_bytes()).map_err(|error| Failure::new(Exit::Failed, error))?;
+    document.replace(&written(&value)?).map_err(|error| Failure::new(Exit::Failed, error))?;
     Ok(Some(document))
 }
 
@@ -213,6 +220,6 @@ fn update(invocation: &Invocation, resources: &Path) -> Result<Option<Document>,
     if value.as_object_mut().and_then(|object| object.shift_remove("devices")).is_none() {
         return Ok(None);
     }
-    document.replace(value.to_string().as_bytes()).map_err(|error| Failure::new(Exit::Failed, error))?;
+    document.replace(&written(&value)?).map_err(|error| Failure::new(Exit::Failed, error))?;
     Ok(Some(document))
 }

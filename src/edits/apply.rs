@@ -1,6 +1,6 @@
 //! Applying edits to a `config.json` or an environment, in place.
 
-use oci_spec::runtime::{HookBuilder, LinuxDeviceBuilder, LinuxDeviceCgroupBuilder, LinuxDeviceType};
+use oci_spec::runtime::HookBuilder;
 use serde_json::{Map, Value, json};
 
 use super::{ContainerEdits, HOOK_ENV, HookEntry, is_gpu_path};
@@ -61,13 +61,13 @@ fn apply_devices(config: &mut Value, edits: &ContainerEdits) {
             for node in &edits.mend {
                 apply_mend(devices, node);
             }
-            devices.extend(edits.device_nodes.iter().filter_map(device_value));
+            devices.extend(edits.device_nodes.iter().map(device_value));
         });
     }
     if !edits.allow.is_empty() || has(config, "/linux/resources/devices") {
         edit_array(object(object(config, "linux"), "resources"), "devices", |rules| {
             rules.retain(|rule| rule["allow"] != true || !gone(rule));
-            rules.extend(edits.allow.iter().filter_map(|number| rule_value(*number)));
+            rules.extend(edits.allow.iter().map(|number| rule_value(*number)));
         });
     }
 }
@@ -184,28 +184,16 @@ fn apply_mend(devices: &mut [Value], node: &DeviceNode) {
     }
 }
 
-fn device_value(node: &DeviceNode) -> Option<Value> {
-    let device = LinuxDeviceBuilder::default()
-        .path(&node.path)
-        .typ(LinuxDeviceType::C)
-        .major(i64::from(node.number.major))
-        .minor(i64::from(node.number.minor))
-        .file_mode(NODE_MODE)
-        .uid(0_u32)
-        .gid(0_u32)
-        .build();
-    serde_json::to_value(device.ok()?).ok()
+// Without oci-spec's types between: on a host of a hundred MIG devices these are what takes the time.
+fn device_value(node: &DeviceNode) -> Value {
+    json!({
+        "path": node.path, "type": "c", "major": node.number.major, "minor": node.number.minor,
+        "fileMode": NODE_MODE, "uid": 0, "gid": 0,
+    })
 }
 
-fn rule_value(number: DeviceNumber) -> Option<Value> {
-    let rule = LinuxDeviceCgroupBuilder::default()
-        .allow(true)
-        .typ(LinuxDeviceType::C)
-        .major(i64::from(number.major))
-        .minor(i64::from(number.minor))
-        .access("rw")
-        .build();
-    serde_json::to_value(rule.ok()?).ok()
+fn rule_value(number: DeviceNumber) -> Value {
+    json!({"allow": true, "type": "c", "major": number.major, "minor": number.minor, "access": "rw"})
 }
 
 fn apply_hook(config: &mut Value, hook: &HookEntry) {

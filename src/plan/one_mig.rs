@@ -1,5 +1,7 @@
 //! Finding `one-mig-device`: what a driver shows of several MIG devices.
 
+use std::collections::BTreeMap;
+
 use crate::cuda;
 use crate::finding::{Code, Finding, Severity};
 use crate::inventory::{Device, Inventory};
@@ -33,16 +35,21 @@ pub(super) fn too_many_mig_devices(
 
 // NVIDIA MIG User Guide, "CUDA visible devices", R570 and later.
 fn shared_instance(inventory: &Inventory, view: &[Device]) -> Option<Finding> {
-    let instance = |device: &Device| inventory.mig(*device).map(|mig| (device.gpu, mig.gi));
-    let same = |device: &Device| {
-        let of: Vec<Device> = view.iter().copied().filter(|other| instance(other) == instance(device)).collect();
-        (device.mig.is_some() && of.len() > 1).then_some(of)
+    let mut by_instance: BTreeMap<(usize, u32), Vec<Device>> = BTreeMap::new();
+    for device in view {
+        if let Some(mig) = inventory.mig(*device) {
+            by_instance.entry((device.gpu, mig.gi)).or_default().push(*device);
+        }
+    }
+    let is_shared = |device: &Device| {
+        let instance = (device.gpu, inventory.mig(*device)?.gi);
+        by_instance.get(&instance).filter(|parts| parts.len() > 1)
     };
-    let parts = view.iter().find_map(same)?;
+    let parts = view.iter().find_map(is_shared)?;
     let driver = inventory.driver_version.as_deref().unwrap_or("unknown");
     let message = format!(
         "{} are compute instances of one GPU instance, of which a process sees one with drivers from 570 on (here {driver})",
-        inventory.host_names(&parts)
+        inventory.host_names(parts)
     );
     let hint = one_each(inventory.uuid(parts[0]));
     Some(Finding::new(Code::OneMigDevice, Severity::Warning, message, hint))
