@@ -52,7 +52,7 @@ impl System {
     }
 
     /// The driver's nodes; only root can make them.
-    fn nodes(&self) {
+    pub(crate) fn nodes(&self) {
         let gpus = (0..4).map(|minor| (format!("nvidia{minor}"), 195, minor));
         for (name, major, minor) in gpus.chain([("nvidiactl".to_owned(), 195, 255), ("nvidia-uvm".to_owned(), 510, 0)])
         {

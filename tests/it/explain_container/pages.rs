@@ -11,6 +11,9 @@ use crate::command::{cudaview, data, text};
 const ID: &str = "5f0c2c6c1b0e9a7d43be8f21c07f6a95d1e2384b6c7f90a1b2c3d4e5f6071829";
 const IMAGE: &str = "1f2e3d4c5b6a79880716253443526170fedcba9876543210fedcba9876543210";
 
+/// How the note begins that the bundle cannot be read.
+const ONLY_ROOT: &str = "the record of what was done is in";
+
 /// A daemon with one container, `trainer`, and its image.
 pub(crate) struct Daemon {
     folder: tempfile::TempDir,
@@ -22,7 +25,8 @@ impl Daemon {
     pub(crate) fn new(container: Value, image: Value) -> Daemon {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("config.toml"), "audit = \"off\"\n").unwrap();
-        std::fs::write(folder.path().join("storage.conf"), "[storage]\ngraphroot = \"/no/storage\"\n").unwrap();
+        std::fs::write(folder.path().join("storage.conf"), "[storage]\ngraphroot = \"/no/containers/storage\"\n")
+            .unwrap();
         let listener = UnixListener::bind(folder.path().join("d.sock")).unwrap();
         let info = json!({"DefaultRuntime": "runc", "SecurityOptions": [], "Runtimes":
             {"runc": {"path": "runc"}, "cudaview": {"path": "/usr/bin/cudaview-runtime"}}});
@@ -76,14 +80,24 @@ impl Daemon {
         command.arg("--inventory").arg(data("inventories/a100x4.json"));
         command.env("DOCKER_HOST", format!("unix://{}", path.join("d.sock").display()));
         command.env("CONTAINERS_STORAGE_CONF", path.join("storage.conf"));
-        command.env("CONTAINERD_ADDRESS", "/no/containerd/c.sock");
+        // Where an ordinary user has a storage: the same, so that everybody is told the same.
+        command.env("CONTAINERD_ADDRESS", "/no/containerd/c.sock").env("XDG_DATA_HOME", "/no");
         command
     }
 
-    /// Without the name of the daemon's folder.
+    /// Without the name of the daemon's folder, and without what an ordinary user is told where a real Docker is.
     pub(crate) fn clean(&self, said: &str) -> String {
         let folder = self.folder.path().display().to_string();
-        said.replace(&folder, "/run").replace(&folder[1..], "run")
+        let mut said = said.replace(&folder, "/run").replace(&folder[1..], "run");
+        if let Some(at) = said.find(ONLY_ROOT) {
+            let start = said[..at].rfind('\n').map_or(0, |end| end + 1);
+            let mut lines = said[start..].split_inclusive('\n');
+            let mut end = start + lines.next().map_or(0, str::len);
+            end += lines.take_while(|line| line.starts_with("      ")).map(str::len).sum::<usize>();
+            said.replace_range(start..end, "");
+            said = said.replace("\"notes\": [\n    ]", "\"notes\": []");
+        }
+        said
     }
 
     /// Asks about a container, and cuts the folder's name out of what is said.
@@ -269,11 +283,14 @@ fn a_trail_of_records() {
     std::fs::write(&trail, lines.join("\n")).unwrap();
     let config = folder.path().join("config.toml");
     std::fs::write(&config, format!("audit = '{}'\n", trail.display())).unwrap();
-    std::fs::write(folder.path().join("storage.conf"), "[storage]\ngraphroot = \"/no/storage\"\n").unwrap();
+    std::fs::write(folder.path().join("storage.conf"), "[storage]\ngraphroot = \"/no/containers/storage\"\n").unwrap();
     let ask = |name: &str, more: &[&str]| {
         let mut command = cudaview();
         command.args(["explain", "--container", name, "--config"]).arg(&config).args(more);
-        command.env("DOCKER_HOST", "unix:///no/d.sock").env("CONTAINERD_ADDRESS", "/no/c.sock");
+        command
+            .env("DOCKER_HOST", "unix:///no/d.sock")
+            .env("CONTAINERD_ADDRESS", "/no/c.sock")
+            .env("XDG_DATA_HOME", "/no");
         command.env("CONTAINERS_STORAGE_CONF", folder.path().join("storage.conf"));
         let (code, stdout, stderr) = text(&command.output().unwrap());
         let folder = folder.path().display().to_string();

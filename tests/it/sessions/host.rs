@@ -9,9 +9,10 @@ use cudaview::report::{Held, Holder, Outside, Style, doctor, doctor_summary, ps_
 use cudaview::usage::{DeviceUsage, Usage};
 use serde_json::{Value, json};
 
-use super::terminal::variants;
-use crate::command::data;
+use super::terminal::{screens, variants};
+use crate::command::{cudaview, data};
 use crate::doctor::System;
+use crate::world::require;
 
 fn style(columns: u16, colour: bool) -> Style {
     Style { width: columns.into(), colour }
@@ -41,6 +42,17 @@ fn server(runtimes: &Value) -> System {
     system
 }
 
+/// The same with what the fixes make.
+fn mended() -> System {
+    let system = server(&json!({"runc": {"path": "runc"}, "cudaview": {"path": RUNTIME}}));
+    let device = |name: &&str| json!({"name": name, "containerEdits": {"deviceNodes": [{"path": "/dev/null"}]}});
+    let devices: Vec<Value> = ["0", "1", "2", "3", "all"].iter().map(device).collect();
+    let spec = json!({"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": devices, "containerEdits": {}});
+    system.write("etc/cdi/nvidia.json", &spec.to_string());
+    system.write("dev/null", "");
+    system
+}
+
 /// What is found there; of the nodes, which only root can make, `missing` are not there.
 fn found(system: &System, missing: &[&str], is_root: bool) -> Facts {
     let mut facts = cudaview::sys::doctor::facts(&system.path("").canonicalize().unwrap());
@@ -67,14 +79,7 @@ fn doctor_finds_what_is_broken() {
 
 #[test]
 fn doctor_finds_nothing_more() {
-    let system = server(&json!({"runc": {"path": "runc"}, "cudaview": {"path": RUNTIME}}));
-    let devices: Vec<Value> = ["0", "1", "2", "3", "all"]
-        .iter()
-        .map(|name| json!({"name": name, "containerEdits": {"deviceNodes": [{"path": "/dev/null"}]}}))
-        .collect();
-    let spec = json!({"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": devices, "containerEdits": {}});
-    system.write("etc/cdi/nvidia.json", &spec.to_string());
-    system.write("dev/null", "");
+    let system = mended();
     let checks = examine(&found(&system, &[], true));
     let problems = doctor(&checks, true, style(80, false));
     assert_eq!(problems, "");
@@ -82,6 +87,33 @@ fn doctor_finds_nothing_more() {
         |columns, colour| format!("{}\n{}\n", doctor(&checks, false, style(columns, colour)), doctor_summary(&checks));
     insta::assert_snapshot!(format!("$ sudo cudaview doctor\nexit 0\n{}", variants(all)));
     assert_eq!(doctor_summary(&checks), "no problems (12 checks, 3 skipped)");
+}
+
+/// The program itself, where nodes can be made: it shows the same, and finds its terminal.
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn doctor_at_a_terminal() {
+    require(&[]);
+    let system = server(&json!({"runc": {"path": "runc"}}));
+    system.host.modules(&["nvidia"]);
+    system.nodes();
+    std::fs::remove_file(system.path("dev/nvidia-uvm")).unwrap();
+    let checks = examine(&found(&system, &["/dev/nvidia-uvm"], true));
+    let screen =
+        |columns, colour| format!("{}\n{}\n", doctor(&checks, false, style(columns, colour)), doctor_summary(&checks));
+    let ask = |system: &System, more: &[&str]| {
+        let mut command = cudaview();
+        command.args(["doctor", "--root"]).arg(system.path("")).args(more);
+        command
+    };
+    let seen = screens("cudaview doctor", || ask(&system, &[]), str::to_owned);
+    assert_eq!(seen, format!("$ cudaview doctor\nexit 1\n{}", variants(screen)));
+
+    let system = mended();
+    system.nodes();
+    let seen = screens("cudaview doctor --problems", || ask(&system, &["--problems"]), str::to_owned);
+    let summary = variants(|_, _| "no problems (12 checks, 3 skipped)\n".to_owned());
+    assert_eq!(seen, format!("$ cudaview doctor --problems\nexit 0\n{summary}"));
 }
 
 fn inventory() -> Inventory {
