@@ -19,13 +19,16 @@ fn no_arguments() {
 
 /// An id that is as long as a real one.
 fn id(name: &str) -> String {
-    name.bytes().cycle().take(32).map(|byte| format!("{byte:02x}")).collect()
+    let bytes: Vec<String> = name.bytes().cycle().take(32).map(|byte| format!("{byte:02x}")).collect();
+    bytes.concat()
 }
 
 /// The trail of a day.
 fn day(date: &str) -> Trail {
     let trail = Trail::new();
-    records(date).iter().for_each(|record| trail.append(record));
+    for record in records(date) {
+        trail.append(&record);
+    }
     trail
 }
 

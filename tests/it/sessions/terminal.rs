@@ -1,5 +1,6 @@
 //! What a person at a terminal sees, in four variants: 80 and 120 columns, without colours and with them.
 
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
@@ -55,8 +56,8 @@ pub(super) fn variants(mut show: impl FnMut(u16, bool) -> String) -> String {
         }
         let stripped = COLOURS.iter().fold(coloured.clone(), |text, (_, name)| text.replace(name, ""));
         assert_eq!(stripped, plain, "something is told by colour alone");
-        out.push_str(&format!("\n===== {columns} columns =====\n{plain}"));
-        out.push_str(&format!("\n===== {columns} columns, in colour =====\n{coloured}"));
+        write!(out, "\n===== {columns} columns =====\n{plain}").unwrap();
+        write!(out, "\n===== {columns} columns, in colour =====\n{coloured}").unwrap();
     }
     out
 }
