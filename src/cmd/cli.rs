@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
-use super::output::{Failure, print, report};
+use super::output::{Failure, print, report, style};
 use super::{demo, doctor, explain, install, inventory, job, lint, log, manual, predict, ps};
 use crate::exit::Exit;
 use crate::spelling;
@@ -438,7 +438,7 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
     let done = match cli.command {
         Some(Command::Lint(arguments)) => return lint::run(&arguments),
         Some(Command::Doctor(arguments)) => return doctor::run(&arguments),
-        None => print(SCREEN),
+        None => print(&style().screen(SCREEN)),
         Some(Command::Explain(arguments)) => explain::run(&arguments),
         Some(Command::Inventory(arguments)) => inventory::run(&arguments),
         Some(Command::Predict(arguments)) => predict::run(&arguments),

@@ -335,11 +335,13 @@ fn from_audit(name: &str, format: Format, config: &Config, search: &Search) -> R
     let reason = match audit::read(&config.audit) {
         Ok(trail) => match choose(name, &trail.records().collect::<Vec<_>>())?.cloned() {
             Some(record) => {
+                match format {
+                    Format::Json => print_json(&gone_json(&record, &place))?,
+                    Format::Human => print(&gone(&record, &place, style()))?,
+                }
+                // After the answer, where a terminal shows both.
                 note(&whether_it_is_gone(name, search));
-                return match format {
-                    Format::Json => print_json(&gone_json(&record, &place)),
-                    Format::Human => print(&gone(&record, &place, style())),
-                };
+                return Ok(());
             }
             None => "no such container".to_owned(),
         },

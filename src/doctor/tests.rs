@@ -132,7 +132,7 @@ fn nothing_is_wrong_where_all_is_well() {
 }
 
 /// Beside the target look: rows for NVIDIA's toolkit, containerd and the cgroups; what the driver's files come from; no
-/// version of podman, which nobody tells without starting it.
+/// version of podman, which nobody tells without starting it. Wider, and in colour: in `tests/it/sessions`.
 #[test]
 fn the_screen_of_session_5() {
     let checks = examine(&session());
@@ -150,33 +150,6 @@ fn the_screen_of_session_5() {
              podman run --device nvidia.com/gpu=1 cannot work, and cudaview has no
              list of the driver's files: an image without libcuda.so.1 gets the
              nodes alone.
-             looked at: /etc/cdi, /var/run/cdi
-             fix: sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml
-    ERROR    Docker        28.5.2 does not know the runtime "cudaview"
-             /etc/docker/daemon.json has it; the daemon has not read that yet.
-             looked at: /etc/docker/daemon.json, docker info
-             fix: sudo systemctl reload docker (running containers stay up)
-    ok       --gpus flag   accepted, by cudaview's nvidia-container-runtime-hook
-    ok       podman        the runtime "cudaview"; --device goes through CDI
-    ok       containerd    the handler "cudaview" is /usr/bin/cudaview-runtime
-    ok       cgroups       version 2: device rules are in force before hooks run
-    ok       systemd       GPU nodes are in the spec: daemon-reload leaves them
-    skipped  SELinux       not enabled on this host
-    skipped  processes     needs root: sudo cudaview doctor
-    "#);
-    insta::assert_snapshot!(text(&checks, 120, false), @r#"
-    ok       driver        550.54.15: kernel module and libraries agree
-    ok       GPUs          4 x NVIDIA A100-SXM4-40GB, host index = minor, no MIG
-    ERROR    device nodes  /dev/nvidia-uvm is missing
-             CUDA cannot start in any container; nvidia-smi works without it.
-             looked at: /dev/nvidia*, /proc/devices (module nvidia_uvm not loaded)
-             fix: sudo nvidia-modprobe -u -c0
-    ok       inventory     4 GPUs, read from /proc/driver/nvidia
-    ok       policy        /etc/cudaview/config.toml: owned by root, all keys known
-    ok       toolkit       NVIDIA's: nvidia-ctk
-    warning  CDI           no specification for nvidia.com/gpu
-             podman run --device nvidia.com/gpu=1 cannot work, and cudaview has no list of the driver's files: an image
-             without libcuda.so.1 gets the nodes alone.
              looked at: /etc/cdi, /var/run/cdi
              fix: sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml
     ERROR    Docker        28.5.2 does not know the runtime "cudaview"

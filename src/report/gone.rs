@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Style;
+use super::log::tone;
 use super::style::Tone;
 use crate::finding::{printable, quoted};
 use crate::inventory::list;
@@ -27,8 +28,13 @@ pub fn gone(record: &Value, place: &str, style: Style) -> String {
     let text = |key: &str| record[key].as_str().unwrap_or_default();
     let name = if text("name").is_empty() { text("id") } else { text("name") };
     let width = Style { width: style.width + 1, ..style };
-    let verdict = if text("mode") == "observe" { "observed".to_owned() } else { plain(text("verdict")) };
-    let first = format!("{} {} ({verdict})", plain(name), saw(record));
+    let why = why_refused(record);
+    let end = match why["message"].as_str() {
+        Some(message) => format!(": {}", plain(message)),
+        None if text("mode") == "observe" => " (observed)".to_owned(),
+        None => format!(" ({})", plain(text("verdict"))),
+    };
+    let first = format!("{} {}{end}", plain(name), saw(record));
     let mut out: String = width.wrap(0, &first).into_iter().map(|line| style.paint(Tone::Bold, &line) + "\n").collect();
     out.push_str("\nFrom the audit trail\n");
     let mut row = |label: &str, text: String| out.push_str(&style.beside(&format!("  {label}"), COLUMN, &[text]));
@@ -45,6 +51,9 @@ pub fn gone(record: &Value, place: &str, style: Style) -> String {
         let shown = |value: Option<&str>| value.map_or_else(|| "unset".to_owned(), quoted);
         match (before, after) {
             (None, None) => {}
+            (Some(value), _) if text("verdict") == "refused" && *name == Variables::NAMES[0] => {
+                row(name, format!("{} refused", quoted(value)));
+            }
             (before, after) if before == after => row(name, format!("{} stayed", shown(before))),
             (before, after) => row(name, format!("{} -> {}", shown(before), shown(after))),
         }
@@ -55,13 +64,25 @@ pub fn gone(record: &Value, place: &str, style: Style) -> String {
     row("looked at", plain(place));
     for finding in record["findings"].as_array().into_iter().flatten() {
         let part = |key: &str| printable(finding[key].as_str().unwrap_or_default());
-        out.push_str(&format!("\n{}: {}\n", part("severity"), part("code")));
-        out.extend(style.wrap(2, &part("message")).iter().map(|line| format!("  {line}\n")));
+        let severity = part("severity");
+        let tag = tone(finding).map_or_else(|| severity.clone(), |tone| style.paint(tone, &severity));
+        out.push_str(&format!("\n{tag}: {}\n", part("code")));
+        let is_said_above = finding["message"].is_string() && finding["message"] == why["message"];
+        if !is_said_above {
+            out.extend(style.wrap(2, &part("message")).iter().map(|line| format!("  {line}\n")));
+        }
         if !part("hint").is_empty() {
             out.push_str(&style.tagged(2, "hint", &part("hint")));
         }
     }
     out
+}
+
+/// The finding for which it was refused, if it was.
+fn why_refused(record: &Value) -> &Value {
+    let mut findings = record["findings"].as_array().into_iter().flatten();
+    let error = findings.find(|finding| record["verdict"] == "refused" && finding["severity"] == "error");
+    error.unwrap_or(&Value::Null)
 }
 
 fn saw(record: &Value) -> String {

@@ -59,7 +59,12 @@ pub fn log_line(logged: &Logged, columns: Columns, findings: bool, style: Style)
     let all = logged.record["findings"].as_array().into_iter().flatten();
     for finding in all.take(if findings { usize::MAX } else { 0 }) {
         let part = |key: &str| printable(finding[key].as_str().unwrap_or_default());
-        out.push_str(&style.tagged(2, &part("severity"), &format!("{} [{}]", part("message"), part("code"))));
+        let tag = part("severity");
+        let said = style.tagged(2, &tag, &format!("{} [{}]", part("message"), part("code")));
+        // Painted last: a colour has no width.
+        out.push_str(
+            &tone(finding).map_or_else(|| said.clone(), |tone| said.replacen(&tag, &style.paint(tone, &tag), 1)),
+        );
         if !part("hint").is_empty() {
             out.push_str(&style.tagged(4, "hint", &part("hint")));
         }
@@ -129,7 +134,8 @@ fn worst(record: &Value) -> Option<&Value> {
     record["findings"].as_array()?.iter().min_by_key(rank)
 }
 
-fn tone(finding: &Value) -> Option<Tone> {
+/// The colour of a finding's severity.
+pub(super) fn tone(finding: &Value) -> Option<Tone> {
     match finding["severity"].as_str()? {
         "error" => Some(Tone::Red),
         "warning" => Some(Tone::Yellow),

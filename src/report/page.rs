@@ -14,13 +14,19 @@ macro_rules! pages {
 pub fn page(code: Code, style: Style) -> String {
     let text = text(code);
     let mut out = String::new();
-    let mut in_code = false;
+    // What one sees is not to be copied, but for the commands that show it.
+    let (mut in_code, mut is_output, mut goes_on) = (false, false, false);
     for line in text.lines() {
         if line.starts_with("```") {
             in_code = !in_code;
         } else if in_code {
-            out.push_str(&format!("  {}\n", style.paint(Tone::Cyan, line)));
+            let is_command = !is_output || goes_on || line.starts_with("$ ");
+            goes_on = is_command && line.ends_with('\\');
+            let shown = if is_command { style.paint(Tone::Cyan, line) } else { line.to_owned() };
+            out.push_str(format!("  {shown}").trim_end());
+            out.push('\n');
         } else if let Some(heading) = line.strip_prefix("## ") {
+            is_output = heading == "You see";
             out.push_str(&format!("{}\n", style.paint(Tone::Bold, heading)));
         } else if let Some(title) = line.strip_prefix("# ") {
             out.push_str(&format!("{}\n", style.paint(Tone::Bold, title)));

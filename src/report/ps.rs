@@ -135,8 +135,12 @@ fn rows_of(inventory: &Inventory, held: &Held, device: Device) -> Vec<[String; 7
 }
 
 fn memory(usage: &DeviceUsage) -> String {
-    let gib = |bytes: u64| (bytes + (1 << 29)) >> 30;
     format!("{} of {}", gib(usage.memory_used), gib(usage.memory_total))
+}
+
+/// To the nearest.
+fn gib(bytes: u64) -> u64 {
+    (bytes + (1 << 29)) >> 30
 }
 
 /// Names give way where the terminal is narrow.
@@ -207,15 +211,35 @@ fn remarks(inventory: &Inventory, held: &Held, style: Style) -> String {
             remarks.push(format!("{text} --gpus '\"device={}\"'", all.join(",")));
         }
     }
+    remarks.extend(unused(inventory, held));
     remarks.extend(limits(held));
     let lines: String = remarks.iter().map(|text| paragraph(text, style)).collect();
     if lines.is_empty() { lines } else { format!("\n{lines}") }
 }
 
-/// What is not seen, for whom.
-fn limits(held: &Held) -> Option<String> {
+/// What may be free, for whoever cannot see all that could hold it.
+fn unused(inventory: &Inventory, held: &Held) -> Option<String> {
     if held.sees_all() {
         return None;
+    }
+    let is_unused = |device: &Device| {
+        let usage = held.usage_of(inventory, *device);
+        held.holders_of(*device).is_empty()
+            && usage.is_some_and(|usage| usage.processes.is_empty() && gib(usage.memory_used) == 0)
+    };
+    let unused: Vec<String> =
+        shown(inventory).into_iter().filter(is_unused).map(|device| inventory.host_label(device)).collect();
+    match unused.as_slice() {
+        [] => None,
+        [only] => Some(format!("GPU {only} shows no process and no memory in use")),
+        all => Some(format!("GPUs {} show no process and no memory in use", list(all))),
+    }
+}
+
+/// What is not seen, for whom.
+fn limits(held: &Held) -> Vec<String> {
+    if held.sees_all() {
+        return Vec::new();
     }
     let mut missed = Vec::new();
     if held.usage.is_none() {
@@ -225,8 +249,11 @@ fn limits(held: &Held) -> Option<String> {
         missed.push("other users' rootless containers".to_owned());
     }
     missed.extend(held.unseen.iter().cloned());
-    let all = if held.is_root { "" } else { ". For all of it: sudo cudaview ps" };
-    Some(format!("Not seen from here: {}{all}", missed.join(", ")))
+    let mut out = vec![format!("Not seen from here: {}", missed.join(", "))];
+    if !held.is_root {
+        out.push("For all of it: sudo cudaview ps".to_owned());
+    }
+    out
 }
 
 fn paragraph(text: &str, style: Style) -> String {
@@ -316,7 +343,8 @@ GPU  HELD BY  HOW               USER   SEES IT AS  SINCE
 GPU 2 is shared: llm (alice) and idle
 GPU 3 is shared: trainer and idle
 Not seen from here: processes outside of containers (NVML cannot be asked),
-other users' rootless containers. For all of it: sudo cudaview ps
+other users' rootless containers
+For all of it: sudo cudaview ps
 ";
         assert_eq!(ps_table(&inventory(), &held, STYLE), expected);
         let json = ps_json(&inventory(), &held);

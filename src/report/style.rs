@@ -58,6 +58,19 @@ impl Style {
         format!("\u{1b}[{code}m{text}\u{1b}[0m")
     }
 
+    /// A text that is laid out already, in its colours: the answer first, and commands of ours that one can copy.
+    pub(crate) fn screen(self, text: &str) -> String {
+        let tone = |number: usize, line: &str| match number {
+            0 => Some(Tone::Bold),
+            _ if line.starts_with("  cudaview ") => Some(Tone::Cyan),
+            _ => None,
+        };
+        let lines = text.lines().enumerate();
+        lines
+            .map(|(number, line)| tone(number, line).map_or(line.to_owned(), |tone| self.paint(tone, line)) + "\n")
+            .collect()
+    }
+
     /// Paragraphs in the columns from `indent` on; the last column stays free.
     pub(crate) fn wrap(self, indent: usize, text: &str) -> Vec<String> {
         let room = self.width.saturating_sub(indent + 1).max(LEAST);

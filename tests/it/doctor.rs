@@ -18,13 +18,13 @@ use crate::world::host::{ALL_MODULES, MadeUp};
 use crate::world::{A100X4, require};
 
 /// A made-up host, and what `doctor` says of it.
-struct System {
-    host: MadeUp,
+pub(crate) struct System {
+    pub(crate) host: MadeUp,
 }
 
 impl System {
     /// Four GPUs with a driver that is up, and cudaview installed; no engine, and no nodes.
-    fn new() -> System {
+    pub(crate) fn new() -> System {
         let system = System { host: MadeUp::of(A100X4) };
         for folder in ["", "usr", "usr/bin", "etc", "etc/cdi", "dev"] {
             fs::create_dir_all(system.path(folder)).unwrap();
@@ -38,21 +38,21 @@ impl System {
         system
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.host.path(name)
     }
 
-    fn write(&self, name: &str, text: &str) {
+    pub(crate) fn write(&self, name: &str, text: &str) {
         self.host.write(name, text);
         fs::set_permissions(self.path(name), Permissions::from_mode(0o644)).unwrap();
     }
 
-    fn program(&self, name: &str) {
+    pub(crate) fn program(&self, name: &str) {
         write_program(&self.path(&format!("usr/bin/{name}")), b"#!/bin/sh\n");
     }
 
     /// The driver's nodes; only root can make them.
-    fn nodes(&self) {
+    pub(crate) fn nodes(&self) {
         let gpus = (0..4).map(|minor| (format!("nvidia{minor}"), 195, minor));
         for (name, major, minor) in gpus.chain([("nvidiactl".to_owned(), 195, 255), ("nvidia-uvm".to_owned(), 510, 0)])
         {
@@ -67,7 +67,7 @@ impl System {
     }
 
     /// What a daemon of Docker's would say of itself to whoever asks twice.
-    fn docker(&self, info: &Value) {
+    pub(crate) fn docker(&self, info: &Value) {
         let listener = UnixListener::bind(self.path("run/docker.sock")).unwrap();
         let answer = format!("HTTP/1.0 200 OK\r\n\r\n{info}");
         std::thread::spawn(move || {

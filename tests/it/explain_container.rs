@@ -5,7 +5,7 @@
 mod containerd;
 mod docker;
 mod files;
-mod pages;
+pub(crate) mod pages;
 mod podman;
 
 use std::process::Command;

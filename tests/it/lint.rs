@@ -1,4 +1,4 @@
-//! `cudaview lint`: a corpus of files with a fault each and of good ones, the screens, how it ends.
+//! `cudaview lint`: a corpus of files with a fault each and of good ones, how it ends; its usual screens are in `sessions`.
 
 #![allow(clippy::expect_used, reason = "a test that cannot go on ends there")]
 
@@ -11,7 +11,6 @@ use std::process::{Output, Stdio};
 
 use cudaview::finding::Code;
 use cudaview::lint::{Fault, Kind, command, file};
-use cudaview::report::{Style, lint_command};
 use cudaview::typed::{Typed, TypedRun, parse};
 use serde_json::{Value, json};
 
@@ -140,28 +139,6 @@ fn screen(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn the_screens_of_the_documentation() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let lines = [
-        "FROM nvidia/cuda:12.4.1-cudnn-runtime-ubuntu22.04",
-        "RUN apt-get update && apt-get install -y python3-pip && pip install torch==2.6.0",
-        "ENV CUDA_VISIBLE_DEVICES=0 \\",
-        "    NVIDIA_VISIBLE_DEVICES=all",
-        "CMD [\"python3\", \"train.py\"]\n",
-    ];
-    std::fs::write(folder.path().join("Dockerfile"), lines.join("\n")).expect("written");
-    let output = cudaview().current_dir(folder.path()).args(["lint", "Dockerfile"]).output().expect("cudaview starts");
-    let (code, stdout, stderr) = text(&output);
-    insta::assert_snapshot!(format!("{stdout}{stderr}exit {}", code.expect("an exit code")));
-
-    let train = ["pytorch-cuda:v2.6", "python", "train.py"];
-    let run = |flags: &[&str]| screen(&[&["--", "docker", "run"], flags, &train].concat());
-    insta::assert_snapshot!(run(&["--rm", "--gpus", "device=0,2", "-e", "CUDA_VISIBLE_DEVICES=0,2"]));
-    insta::assert_snapshot!(run(&["--gpus", "0,2"]));
-    insta::assert_snapshot!(run(&["--gpus", "\"device=0,2\""]));
-}
-
-#[test]
 fn every_report_fits_the_terminal() {
     for (name, line) in corpus("bad") {
         let shown = if name.ends_with(".command") { screen(&["--", line.trim()]) } else { screen(&[&name]) };
@@ -176,21 +153,6 @@ fn a_place_far_to_the_right_is_shown() {
         "--",
         &format!("docker run {mounts} --gpus 0,2 image python train.py --epochs 300")
     ]));
-}
-
-/// The same on a wide terminal, and in colour; nothing is told by colour alone.
-#[test]
-fn wide_and_in_colour() {
-    let line = "docker run --rm --gpus device=0,2 -e CUDA_VISIBLE_DEVICES=0,2 pytorch-cuda:v2.6 python train.py";
-    let checked = command(&typed(line), &|_| false);
-    insta::assert_snapshot!(lint_command(&checked, &[], Style { width: 120, colour: false }));
-    let coloured = lint_command(&checked, &[], Style { width: 80, colour: true });
-    insta::assert_snapshot!(coloured.replace('\u{1b}', "ESC"));
-    let mut plain = coloured;
-    for code in ["31", "32", "33", "36", "1", "2", "0"] {
-        plain = plain.replace(&format!("\u{1b}[{code}m"), "");
-    }
-    assert_eq!(plain, lint_command(&checked, &[], Style { width: 80, colour: false }));
 }
 
 #[test]

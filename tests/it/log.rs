@@ -13,19 +13,19 @@ use serde_json::{Value, json};
 use crate::command::{cudaview, text};
 
 /// A folder with a configuration that names a trail.
-struct Trail {
+pub(crate) struct Trail {
     folder: tempfile::TempDir,
 }
 
 impl Trail {
-    fn new() -> Trail {
+    pub(crate) fn new() -> Trail {
         let folder = tempfile::tempdir().expect("a folder");
         let trail = Trail { folder };
         trail.configure(&format!("audit = {:?}\n", trail.file()));
         trail
     }
 
-    fn config(&self) -> PathBuf {
+    pub(crate) fn config(&self) -> PathBuf {
         self.folder.path().join("config.toml")
     }
 
@@ -37,7 +37,7 @@ impl Trail {
         self.folder.path().join("audit.jsonl")
     }
 
-    fn append(&self, record: &Value) {
+    pub(crate) fn append(&self, record: &Value) {
         let mut file = OpenOptions::new().append(true).create(true).open(self.file()).expect("the trail");
         file.set_permissions(fs::Permissions::from_mode(0o640)).expect("permissions");
         writeln!(file, "{record}").expect("written");

@@ -47,6 +47,7 @@ mod reports;
 mod sandbox;
 mod scenarios;
 mod semantics;
+mod sessions;
 mod stand_in;
 mod toolkit;
 mod typed;

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
@@ -10,18 +11,22 @@ use crate::command::{cudaview, data, text};
 const ID: &str = "5f0c2c6c1b0e9a7d43be8f21c07f6a95d1e2384b6c7f90a1b2c3d4e5f6071829";
 const IMAGE: &str = "1f2e3d4c5b6a79880716253443526170fedcba9876543210fedcba9876543210";
 
+/// How the note begins that the bundle cannot be read.
+const ONLY_ROOT: &str = "the record of what was done is in";
+
 /// A daemon with one container, `trainer`, and its image.
-struct Daemon {
+pub(crate) struct Daemon {
     folder: tempfile::TempDir,
     /// Text with the folder's name in it breaks elsewhere than without.
     columns: Option<&'static str>,
 }
 
 impl Daemon {
-    fn new(container: Value, image: Value) -> Daemon {
+    pub(crate) fn new(container: Value, image: Value) -> Daemon {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("config.toml"), "audit = \"off\"\n").unwrap();
-        std::fs::write(folder.path().join("storage.conf"), "[storage]\ngraphroot = \"/no/storage\"\n").unwrap();
+        std::fs::write(folder.path().join("storage.conf"), "[storage]\ngraphroot = \"/no/containers/storage\"\n")
+            .unwrap();
         let listener = UnixListener::bind(folder.path().join("d.sock")).unwrap();
         let info = json!({"DefaultRuntime": "runc", "SecurityOptions": [], "Runtimes":
             {"runc": {"path": "runc"}, "cudaview": {"path": "/usr/bin/cudaview-runtime"}}});
@@ -58,7 +63,7 @@ impl Daemon {
     }
 
     /// Puts a configuration in place, with an audit trail of its own.
-    fn configured(self, more: &str, trail: &[Value]) -> Daemon {
+    pub(crate) fn configured(self, more: &str, trail: &[Value]) -> Daemon {
         let path = self.folder.path().join("audit.jsonl");
         std::fs::write(self.folder.path().join("config.toml"), format!("audit = '{}'\n{more}", path.display()))
             .unwrap();
@@ -67,23 +72,43 @@ impl Daemon {
         self
     }
 
-    /// Asks about a container, and cuts the folder's name out of what is said.
-    fn ask(&self, container: &str, more: &[&str]) -> String {
+    /// The command that asks about a container.
+    pub(crate) fn command(&self, container: &str) -> Command {
         let path = self.folder.path();
         let mut command = cudaview();
         command.args(["explain", "--container", container, "--config"]).arg(path.join("config.toml"));
-        command.arg("--inventory").arg(data("inventories/a100x4.json")).args(more);
+        command.arg("--inventory").arg(data("inventories/a100x4.json"));
         command.env("DOCKER_HOST", format!("unix://{}", path.join("d.sock").display()));
         command.env("CONTAINERS_STORAGE_CONF", path.join("storage.conf"));
+        // Where an ordinary user has a storage: the same, so that everybody is told the same.
+        command.env("CONTAINERD_ADDRESS", "/no/containerd/c.sock").env("XDG_DATA_HOME", "/no");
         command
-            .env("CONTAINERD_ADDRESS", "/no/containerd/c.sock")
-            .envs(self.columns.map(|columns| ("COLUMNS", columns)));
+    }
+
+    /// Without the name of the daemon's folder, and without what an ordinary user is told where a real Docker is.
+    pub(crate) fn clean(&self, said: &str) -> String {
+        let folder = self.folder.path().display().to_string();
+        let mut said = said.replace(&folder, "/run").replace(&folder[1..], "run");
+        if let Some(at) = said.find(ONLY_ROOT) {
+            let start = said[..at].rfind('\n').map_or(0, |end| end + 1);
+            let mut lines = said[start..].split_inclusive('\n');
+            let mut end = start + lines.next().map_or(0, str::len);
+            end += lines.take_while(|line| line.starts_with("      ")).map(str::len).sum::<usize>();
+            said.replace_range(start..end, "");
+            said = said.replace("\"notes\": [\n    ]", "\"notes\": []");
+        }
+        said
+    }
+
+    /// Asks about a container, and cuts the folder's name out of what is said.
+    fn ask(&self, container: &str, more: &[&str]) -> String {
+        let mut command = self.command(container);
+        command.args(more).envs(self.columns.map(|columns| ("COLUMNS", columns)));
         let (code, stdout, stderr) = text(&command.output().unwrap());
         for line in stdout.lines().filter(|line| !more.contains(&"json") && line.trim().contains(' ')) {
             assert!(line.chars().count() <= 80, "{line}");
         }
-        let folder = path.display().to_string();
-        format!("{stdout}{stderr}exit {}", code.unwrap()).replace(&folder, "/run").replace(&folder[1..], "run")
+        self.clean(&format!("{stdout}{stderr}exit {}", code.unwrap()))
     }
 }
 
@@ -109,12 +134,16 @@ fn image(env: &[&str]) -> Value {
 const PATH: &str = "PATH=/usr/bin:/bin";
 const NVD_ALL: &str = "NVIDIA_VISIBLE_DEVICES=all";
 
+/// The container of session 1, whose user is a member of the group that may ask Docker.
+pub(crate) fn trainer() -> Daemon {
+    let env = ["CUDA_VISIBLE_DEVICES=1,3", PATH, NVD_ALL];
+    Daemon::new(container(&env, &gpus(&["1", "3"]), &json!({})), image(&[PATH, NVD_ALL]))
+}
+
+/// For people: in `sessions`.
 #[test]
 fn rewritten_for_a_member_of_the_group() {
-    let env = ["CUDA_VISIBLE_DEVICES=1,3", PATH, NVD_ALL];
-    let daemon = Daemon::new(container(&env, &gpus(&["1", "3"]), &json!({})), image(&[PATH, NVD_ALL]));
-    insta::assert_snapshot!(daemon.ask("trainer", &[]));
-    insta::assert_snapshot!(daemon.ask("trainer", &["--format", "json"]));
+    insta::assert_snapshot!(trainer().ask("trainer", &["--format", "json"]));
 }
 
 #[test]
@@ -254,11 +283,14 @@ fn a_trail_of_records() {
     std::fs::write(&trail, lines.join("\n")).unwrap();
     let config = folder.path().join("config.toml");
     std::fs::write(&config, format!("audit = '{}'\n", trail.display())).unwrap();
-    std::fs::write(folder.path().join("storage.conf"), "[storage]\ngraphroot = \"/no/storage\"\n").unwrap();
+    std::fs::write(folder.path().join("storage.conf"), "[storage]\ngraphroot = \"/no/containers/storage\"\n").unwrap();
     let ask = |name: &str, more: &[&str]| {
         let mut command = cudaview();
         command.args(["explain", "--container", name, "--config"]).arg(&config).args(more);
-        command.env("DOCKER_HOST", "unix:///no/d.sock").env("CONTAINERD_ADDRESS", "/no/c.sock");
+        command
+            .env("DOCKER_HOST", "unix:///no/d.sock")
+            .env("CONTAINERD_ADDRESS", "/no/c.sock")
+            .env("XDG_DATA_HOME", "/no");
         command.env("CONTAINERS_STORAGE_CONF", folder.path().join("storage.conf"));
         let (code, stdout, stderr) = text(&command.output().unwrap());
         let folder = folder.path().display().to_string();

@@ -47,6 +47,24 @@ fn podman_both_doors_refuse() {
     refused(BOTH);
 }
 
+/// The whole text, through podman.
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn podman_shows_a_refusal_whole() {
+    let text = "cudaview: refused, CUDA_VISIBLE_DEVICES=\"1\" names none of the granted GPUs\n  \
+        --device nvidia.com/gpu=0 grants host GPU 0, which is number 0 inside\n  \
+        -e CUDA_VISIBLE_DEVICES=\"1\" is neither that number nor that host GPU\n  \
+        hint: for host GPU 1, --device nvidia.com/gpu=1 and no CUDA_VISIBLE_DEVICES\n  \
+        hint: for host GPU 0, leave CUDA_VISIBLE_DEVICES out\n  \
+        (more: cudaview explain override-matches-nothing";
+    for setup in [WRAPPER, PRECREATE] {
+        let host = Host::new(setup, "");
+        let flags = ["--device", "nvidia.com/gpu=0", "-e", "CUDA_VISIBLE_DEVICES=1"];
+        let ran = host.podman.run(&flags, IMAGE, &["true"]).failed_with(126);
+        assert!(ran.stderr.contains(text), "{ran}");
+    }
+}
+
 /// What is no decision has no audit record: the terminal is all there is.
 #[test]
 #[ignore = "needs root and engines: sudo tests/run"]
