@@ -36,7 +36,12 @@ fn cudaview_docker_takes_the_flags_of_hints() {
                     continue;
                 };
                 let hosts: Vec<usize> = hosts.into_iter().map(|host| usize::try_from(host).expect("small")).collect();
-                let words: Vec<&str> = flags.words.iter().map(String::as_str).collect();
+                // The world's nodes are not in /dev.
+                let is_of_nodes = flags.words.iter().any(|word| word.starts_with("/dev/"));
+                let minors: Vec<u32> = hosts.iter().map(|host| u32::try_from(*host).expect("small")).collect();
+                let nodes = host.install.docker_devices(&minors);
+                let words = if is_of_nodes { &nodes } else { &flags.words };
+                let words: Vec<&str> = words.iter().map(String::as_str).collect();
                 let count = host.count(IMAGE, &words);
                 assert_eq!(count.cuda, host.uuids_of(&hosts), "{hint}: {words:?}: {count:?}");
                 shapes.insert(flags.words.join(" ").replace(|c: char| c.is_ascii_digit(), ""));

@@ -72,7 +72,7 @@ impl Question {
         flags
     }
 
-    fn with(&self, flags: Vec<Vec<String>>) -> Question {
+    fn with(&self, flags: &[Vec<String>]) -> Question {
         Question { arguments: flags.concat(), ..self.clone() }
     }
 
@@ -81,7 +81,7 @@ impl Question {
         let is_value = |flag: &Vec<String>| {
             flag.get(1).is_some_and(|value| value.starts_with(CUDA)) && (everywhere || flag[0] != "--image-env")
         };
-        self.with(self.flags().into_iter().filter(|flag| !is_value(flag)).collect())
+        self.with(&self.flags().into_iter().filter(|flag| !is_value(flag)).collect::<Vec<_>>())
     }
 
     /// With another value where the one in question was typed.
@@ -91,7 +91,7 @@ impl Question {
             let is_it = if of_exec { typed[0] == "--exec-env" } else { is_variable(&typed[0]) };
             !(is_it && typed.get(1).is_some_and(|typed| typed.starts_with(CUDA)))
         });
-        self.with(kept.chain([vec![flag.to_owned(), format!("{CUDA}{value}")]]).collect())
+        self.with(&kept.chain([vec![flag.to_owned(), format!("{CUDA}{value}")]]).collect::<Vec<_>>())
     }
 
     /// With another request for GPUs, and nothing for a process that exec adds.
@@ -103,7 +103,7 @@ impl Question {
                     && flag.get(1).is_some_and(|value| value.starts_with("NVIDIA_VISIBLE_DEVICES=")))
         };
         let kept = base.flags().into_iter().filter(|flag| !is_request(flag));
-        base.with(kept.chain([request.to_vec()]).collect())
+        base.with(&kept.chain([request.to_vec()]).collect::<Vec<_>>())
     }
 }
 
