@@ -198,14 +198,24 @@ fn nothing_granted(inventory: &Inventory, situation: &Situation) -> Option<Findi
         return None;
     }
     let message = format!("CUDA_VISIBLE_DEVICES={} is set, but the container was given no GPU", quoted(text));
+    let is_here = |number: &u32| inventory.position_of_index(*number).is_some();
     let hint = match spelling::numbers(text.trim().trim_matches(['"', '\''])) {
-        Some(numbers) if numbers.len() <= MOST_HINTED && inventory.platform.is_usual() => format!(
-            "{} gives it {}; {} gives it every GPU",
-            spelling::flags(situation.asked, &numbers),
-            spelling::host_gpus(&numbers),
-            spelling::all(situation.asked)
-        ),
-        _ => spelling::all(situation.asked).to_owned(),
+        Some(numbers)
+            if numbers.len() <= MOST_HINTED && inventory.platform.is_usual() && numbers.iter().all(is_here) =>
+        {
+            // A range, quotes or a repeat would choose otherwise among the GPUs that the flags give.
+            let plain: Vec<String> = numbers.iter().map(ToString::to_string).collect();
+            let first = if text == plain.join(",") { "" } else { "leave CUDA_VISIBLE_DEVICES out: " };
+            format!(
+                "{first}{} gives it {}; {} gives it every GPU",
+                spelling::flags(situation.asked, &numbers),
+                spelling::host_gpus(&numbers),
+                spelling::all(situation.asked)
+            )
+        }
+        _ if text == "all" || !inventory.platform.is_usual() => spelling::all(situation.asked).to_owned(),
+        // What the value names may not be there.
+        _ => format!("leave CUDA_VISIBLE_DEVICES out: {} gives it every GPU", spelling::all(situation.asked)),
     };
     Some(Finding::new(Code::NothingGranted, Severity::Warning, message, hint))
 }

@@ -1,5 +1,7 @@
 //! Words as a POSIX shell reads and writes them.
 
+use std::path::Path;
+
 /// A word of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Word {
@@ -98,6 +100,11 @@ pub fn quote(word: &str) -> String {
         return format!("\"{word}\"");
     }
     format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// A path as it has to be typed.
+pub fn quote_path(path: &Path) -> String {
+    quote(&path.to_string_lossy())
 }
 
 /// A command as it has to be typed.

@@ -9,19 +9,6 @@ use std::process::ExitCode;
 use cudaview::exit::Exit;
 use cudaview::sys::nvml;
 
-const HELP: &str = "\
-cudaview-nvml: prints this host's GPUs as NVML knows them, in JSON
-
-usage: cudaview-nvml [--proc DIR | --usage | --version | --help]
-
-  --proc DIR  read the driver's table of MIG capability nodes there and not
-              in /proc
-  --usage     print memory in use, and by which processes, instead
-
-cudaview and its other programs start it where nothing else says which GPUs
-there are; cudaview inventory shows the same to people.
-";
-
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let words: Vec<_> = arguments.iter().map(|argument| argument.to_string_lossy()).collect();
@@ -30,7 +17,7 @@ fn main() -> ExitCode {
         [] => answer(nvml::ask(Path::new("/proc"))),
         ["--proc", _] => answer(nvml::ask(Path::new(&arguments[1]))),
         ["--usage"] => answer(nvml::usage()),
-        ["--help" | "-h", ..] => print(HELP.as_bytes()),
+        ["--help" | "-h", ..] => print(nvml::HELP.as_bytes()),
         ["--version" | "-V", ..] => print(concat!("cudaview-nvml ", env!("CARGO_PKG_VERSION"), "\n").as_bytes()),
         [unknown, ..] => {
             let what = if *unknown == "--proc" {

@@ -36,9 +36,11 @@ Inside a container GPUs are numbered from 0, in the order of the host.
 More: cudaview help COMMAND
 ";
 
+const MORE: &str = "More: man cudaview, man cudaview-runtime, man cudaview-hook";
+
 /// Which GPUs does a container's program see, and who decided it
 #[derive(Debug, Parser)]
-#[command(name = "cudaview", version, max_term_width = 80, disable_help_flag = false)]
+#[command(name = "cudaview", version, max_term_width = 80, disable_help_flag = false, after_help = MORE)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,

@@ -356,6 +356,7 @@ fn from_audit(name: &str, format: Format, config: &Config, search: &Search) -> R
     let hint = if let Some(near) = similar(name, &search.names) {
         format!("did you mean --container {}?", printable(near))
     } else if denied {
+        let name = crate::shell::quote(name);
         format!("sudo cudaview explain --container {name}, or ask as somebody who may talk to the engine")
     } else {
         "docker ps --all, podman ps --all; a rootless container is asked about by its owner".to_owned()

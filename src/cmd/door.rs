@@ -14,6 +14,7 @@ use crate::plan::{Plan, Verdict, plan};
 use crate::provenance::EngineFacts;
 use crate::report;
 use crate::request::DeviceRequest;
+use crate::shell;
 use crate::situation::{Injection, Situation, from_spec};
 use crate::spec::Spec;
 use crate::sys::{self, audit, driver, host, inventory, provenance};
@@ -100,7 +101,7 @@ pub fn decide(container: &Container<'_>, config: &Config) -> Result<Decision, Fa
     if let Some(cdi) = cdi.as_ref().filter(|cdi| !cdi.missing.is_empty()) {
         let message = format!("{} does not know {}", quoted_list(&cdi.files), inventory.host_names(&cdi.missing));
         let file = cdi.files.first().map_or("/etc/cdi/nvidia.yaml", String::as_str);
-        let hint = format!("sudo nvidia-ctk cdi generate --output={file}");
+        let hint = format!("sudo nvidia-ctk cdi generate --output={}", shell::quote(file));
         decided.findings.push(Finding::new(Code::CdiOutOfDate, Severity::Warning, message, hint));
     }
     let hook = hook_path()?;

@@ -22,7 +22,8 @@ const STATE_TIME_LIMIT: Duration = Duration::from_secs(5);
 /// The kernel ends the hook after this many seconds, should a system call not return.
 const BACKSTOP_SECONDS: u32 = 12;
 
-const HELP: &str = "\
+/// What `--help` prints.
+pub(super) const HELP: &str = "\
 cudaview-hook: the OCI hook of cudaview
 
 usage: cudaview-hook createRuntime [--gpus=SPEC] [--dev-root=DIR]

@@ -1,10 +1,14 @@
-//! `cudaview completion` and `cudaview manual`: made from the command line's own definition.
+//! `cudaview completion` and `cudaview manual`: made from the command line's own definition, and from what the other programs
+//! say of themselves.
 
+use std::fs;
+use std::io::Write;
 use std::path::Path;
 
 use anyhow::Context;
 use clap_complete::Shell;
 
+use super::manual_programs::{PROGRAMS, behind_cudaview, page};
 use super::output::{Failure, print};
 use crate::exit::Exit;
 
@@ -18,9 +22,15 @@ pub(super) fn completion(shell: Shell, command: &clap::Command) -> Result<(), Fa
     print(&String::from_utf8_lossy(&out))
 }
 
-/// Writes a page for the program and one for each command into a folder that exists.
+/// Writes a page for each program and each command of `cudaview` into a folder that exists.
 pub(super) fn pages(folder: &Path, command: clap::Command) -> Result<(), Failure> {
-    let written = clap_mangen::generate_to(command.disable_help_subcommand(true), folder);
+    let written = clap_mangen::generate_to(command.disable_help_subcommand(true), folder).and_then(|()| {
+        for program in &PROGRAMS {
+            fs::write(folder.join(format!("{}.8", program.name)), page(program))?;
+        }
+        let mut cudaview = fs::OpenOptions::new().append(true).open(folder.join("cudaview.1"))?;
+        cudaview.write_all(behind_cudaview().as_bytes())
+    });
     let written = written.with_context(|| format!("failed to write manual pages to {}", folder.display()));
     written.map_err(|error| Failure::new(Exit::Failed, error, "the folder must exist"))
 }

@@ -19,6 +19,7 @@ mod job;
 mod lint;
 mod log;
 mod manual;
+mod manual_programs;
 mod output;
 pub mod precreate;
 mod predict;

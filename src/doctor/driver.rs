@@ -26,7 +26,7 @@ pub(super) fn driver(facts: &Facts) -> Check {
     let check = match (driver.gpus_on_bus, driver.nouveau) {
         (Some(0), _) => Check::error(NAME, "no GPU of NVIDIA's is on the PCI bus")
             .so("No container can have a GPU here.")
-            .fix("cudaview explain --inventory FILE asks about another host"),
+            .fix("cudaview explain --gpus all --inventory FILE asks about another host"),
         (_, true) => Check::error(NAME, "the kernel's nouveau holds the GPUs, and NVIDIA's driver is not loaded")
             .so("CUDA cannot start, neither here nor in a container.")
             .fix("install NVIDIA's driver, keep nouveau from loading (blacklist nouveau in /etc/modprobe.d), reboot"),

@@ -2,6 +2,7 @@
 
 use super::{Check, Docker, Facts, GpusFlag, Podman, Presence, Runtime};
 use crate::finding::{printable, quoted};
+use crate::shell;
 
 /// Where cudaview's wrapper is, where no other place is known.
 const WRAPPER: &str = "/usr/bin/cudaview-runtime";
@@ -178,9 +179,10 @@ fn hook_problem(podman: &Podman) -> Option<Check> {
             Check::error(NAME, format!("{} has a stage that others do not know", hook.path))
                 .so("podman build and CRI-O read this folder too, and stop: unknown stage \"precreate\".")
                 .fix(format!(
-                    "sudo mkdir -p /usr/share/cudaview/precreate && sudo mv {} /usr/share/cudaview/precreate/{name}, \
+                    "sudo mkdir -p /usr/share/cudaview/precreate && sudo mv {} /usr/share/cudaview/precreate/{}, \
                      and name that folder in containers.conf (hooks/podman/precreate.conf)",
-                    hook.path
+                    shell::quote(&hook.path),
+                    shell::quote(name)
                 )),
         );
     }

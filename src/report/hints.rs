@@ -80,8 +80,8 @@ fn hints(subject: &Subject<'_>, finding: &Finding) -> Vec<String> {
 fn nothing_granted(subject: &Subject<'_>, finding: &Finding) -> Vec<String> {
     let is_dockers = subject.container.is_some_and(|container| container.engine == Engine::Docker);
     let without = subject.container.is_some_and(|container| matches!(container.made, Made::Without(_)));
-    if is_dockers && without && finding.hint.starts_with("--gpus") {
-        return vec![format!("--runtime cudaview {}", finding.hint)];
+    if is_dockers && without {
+        return vec![finding.hint.replacen("--gpus", "--runtime cudaview --gpus", 1)];
     }
     vec![finding.hint.clone()]
 }

@@ -9,6 +9,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::cdi::{CdiEdits, CdiSpec, Contradiction, Format, GPU_KIND, InvalidCdi, Node, Source, inject, parse};
 use crate::inventory::{Device, Inventory};
+use crate::shell;
 use crate::sys::trusted::{self, Untrusted};
 
 /// The largest specification that is read. NVIDIA's, for sixteen GPUs in seven instances each, is a tenth of it.
@@ -56,7 +57,7 @@ impl CdiError {
     pub fn hint(&self) -> String {
         match self {
             Self::Untrusted(error) => error.hint(),
-            Self::Folder { folder, .. } => format!("ls -ld {}", folder.display()),
+            Self::Folder { folder, .. } => format!("ls -ld {}", shell::quote_path(folder)),
             Self::Invalid { file, .. } => correct(&file.display().to_string()),
             Self::Host { file, .. } => correct(file),
             Self::Contradiction(contradiction) => correct(&contradiction.file),
@@ -65,6 +66,7 @@ impl CdiError {
 }
 
 fn correct(file: &str) -> String {
+    let file = shell::quote(file);
     format!("correct it, write it anew (sudo nvidia-ctk cdi generate --output={file}), or move it out of the folder")
 }
 

@@ -15,6 +15,7 @@ use super::trusted::{self, Untrusted};
 use crate::config::Config;
 use crate::device::Minor;
 use crate::inventory::{InvalidInventory, Inventory};
+use crate::shell;
 use crate::usage::Usage;
 
 pub use drm::add_drm_nodes;
@@ -106,7 +107,7 @@ impl LoadError {
             Self::Untrusted(untrusted) => untrusted.hint(),
             Self::Tegra(_) => "use NVIDIA's own runtime there: docker run --runtime nvidia".to_owned(),
             Self::Helper { why: Why::NoDriver(Some(0)), .. } => {
-                "to try cudaview without a GPU: cudaview explain --inventory FILE".to_owned()
+                "to try cudaview without a GPU: cudaview demo".to_owned()
             }
             Self::Helper { source: HelperError::Start { .. }, .. } => {
                 "install cudaview-nvml beside the other programs of cudaview".to_owned()
@@ -128,7 +129,7 @@ impl LoadError {
                 "writing the cache needs root".to_owned()
             }
             Self::Cache { path, .. } => {
-                format!("ls -ld {}: it must be root's alone", path.parent().unwrap_or(path).display())
+                format!("ls -ld {}: it must be root's alone", shell::quote_path(path.parent().unwrap_or(path)))
             }
         }
     }

@@ -12,6 +12,20 @@ use crate::device::{DeviceNumber, GpuUuid, HostIndex, InvalidName, MigUuid, Mino
 use crate::inventory::{CapabilityNode, Gpu, Inventory, MigDevice, Platform, SCHEMA_VERSION};
 use crate::usage::{DeviceUsage, Usage};
 
+/// What `cudaview-nvml --help` prints.
+pub const HELP: &str = "\
+cudaview-nvml: prints this host's GPUs as NVML knows them, in JSON
+
+usage: cudaview-nvml [--proc DIR | --usage | --version | --help]
+
+  --proc DIR  read the driver's table of MIG capability nodes there and not
+              in /proc
+  --usage     print memory in use, and by which processes, instead
+
+cudaview and its other programs start it where nothing else says which GPUs
+there are; cudaview inventory shows the same to people.
+";
+
 /// The library's soname. Without the number it is there only on machines that compile for NVML.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 

@@ -86,7 +86,7 @@ impl StandInError {
                 "only root may do this: run it with sudo".to_owned()
             }
             Self::System { source, path, .. } if source.kind() == io::ErrorKind::NotADirectory => {
-                format!("a link is not followed here: ls -ld {}", path.display())
+                format!("a link is not followed here: ls -ld {}", crate::shell::quote_path(path))
             }
             Self::System { .. } => String::new(),
         }

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 
+use crate::shell;
+
 /// The uid that stands for users who are not mapped into a user namespace.
 // Documentation/admin-guide/sysctl/fs.rst, overflowuid.
 const OVERFLOW_UID: u32 = 65534;
@@ -53,13 +55,13 @@ impl Untrusted {
     /// What to do about it.
     pub fn hint(&self) -> String {
         match self {
-            Self::Owner { path, .. } => format!("sudo chown root {}", path.display()),
-            Self::Writable(path) => format!("sudo chmod go-w {}", path.display()),
+            Self::Owner { path, .. } => format!("sudo chown root {}", shell::quote_path(path)),
+            Self::Writable(path) => format!("sudo chmod go-w {}", shell::quote_path(path)),
             Self::Read { path, source } if source.kind() == io::ErrorKind::PermissionDenied => {
-                format!("ask as root, or let everybody read it: sudo chmod a+r {}", path.display())
+                format!("ask as root, or let everybody read it: sudo chmod a+r {}", shell::quote_path(path))
             }
             Self::Read { path, .. } | Self::NotRegular(path) | Self::NotFolder(path) | Self::Size { path, .. } => {
-                format!("ls -l {}", path.display())
+                format!("ls -l {}", shell::quote_path(path))
             }
         }
     }

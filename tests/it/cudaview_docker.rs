@@ -8,6 +8,7 @@ mod compose;
 mod crun;
 mod exec;
 mod gpus_flag;
+mod hints;
 mod hostile;
 mod image_request;
 mod leaks;

@@ -26,6 +26,7 @@ mod explain_container;
 mod explain_image;
 mod gpu_script;
 mod harness;
+mod hints;
 mod hook_doors;
 mod hook_nodes;
 mod hosts;

@@ -6,6 +6,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 
+use cudaview::exit::Exit;
+
 use crate::command::{cudaview, text};
 
 #[test]
@@ -49,4 +51,48 @@ fn every_command_has_its_page() {
     let (code, _, stderr) = text(&cudaview().args(["manual", "/nowhere/here"]).output().expect("cudaview starts"));
     assert_eq!(code, Some(1));
     assert!(stderr.contains("failed to write manual pages to /nowhere/here"), "{stderr}");
+}
+
+/// The pages of all programs say the same of exit codes, and what `--help` says.
+#[test]
+fn every_program_has_a_page() {
+    let folder = tempfile::tempdir().expect("a folder");
+    assert!(cudaview().arg("manual").arg(folder.path()).status().expect("cudaview starts").success());
+    let plain = |text: &str| text.replace("\\-", "-").replace("\\e", "\\");
+    let helps = [
+        ("cudaview.1", None),
+        ("cudaview-runtime.8", None),
+        ("cudaview-hook.8", Some(env!("CARGO_BIN_EXE_cudaview-hook"))),
+        ("cudaview-nvml.8", Some(env!("CARGO_BIN_EXE_cudaview-nvml"))),
+    ];
+    for (name, program) in helps {
+        let page = plain(&fs::read_to_string(folder.path().join(name)).expect("a page"));
+        for section in ["NAME", "SYNOPSIS", "DESCRIPTION", "FILES", "EXIT STATUS", "SEE ALSO"] {
+            let heading = page.lines().filter(|line| line.replace('"', "") == format!(".SH {section}"));
+            assert_eq!(heading.count(), 1, "{name}: {section}: {page}");
+        }
+        let exits =
+            page.split(".SH EXIT STATUS\n").nth(1).and_then(|rest| rest.split(".SH").next()).expect("a section");
+        let codes: Vec<String> =
+            exits.split(".TP\n.B ").skip(1).map(|row| row.lines().take(2).collect::<Vec<_>>().join(" ")).collect();
+        let table: Vec<String> = Exit::TABLE.iter().map(|(exit, what)| format!("{} {what}", exit.code())).collect();
+        assert_eq!(codes, table, "{name}");
+        // Nothing that roff would take for a request of its own.
+        let known = [".TH", ".SH", ".PP", ".nf", ".fi", ".TP", ".I", ".B", ".ie", ".el", ".RS", ".RE", ".br"];
+        let requests = page.lines().filter(|line| line.starts_with(['.', '\'']));
+        let unknown: Vec<&str> =
+            requests.filter(|line| !known.contains(&line.split(' ').next().unwrap_or_default())).collect();
+        assert_eq!(unknown, [""; 0], "{name}");
+        let Some(program) = program else { continue };
+        let (_, help, _) = text(&Command::new(program).arg("--help").output().expect("it starts"));
+        for line in help.replace('…', "...").lines().map(|line| line.trim().trim_start_matches("usage: ")) {
+            let line = line.split_once(": ").filter(|_| help.starts_with(line)).map_or(line, |(_, what)| what);
+            assert!(page.contains(line), "{name} does not say {line:?}: {page}");
+        }
+    }
+    let (_, help, _) = text(&cudaview().arg("help").output().expect("cudaview starts"));
+    let named = help.lines().find_map(|line| line.strip_prefix("More: ")).expect("where there is more");
+    for page in named.split(", ").map(|page| page.strip_prefix("man ").expect("a command")) {
+        assert!(["1", "8"].iter().any(|section| folder.path().join(format!("{page}.{section}")).exists()), "{page}");
+    }
 }

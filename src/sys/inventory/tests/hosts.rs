@@ -103,7 +103,7 @@ fn without_a_driver_it_is_said_what_there_is() {
     host.write("sys/bus/pci/devices/0000:00:02.0/vendor", "0x8086\n");
     let (text, hint) = said(&host);
     assert_eq!(text, "failed to list the GPUs of this host (no NVIDIA GPU is on its PCI bus)");
-    assert!(hint.contains("--inventory FILE"), "{hint}");
+    assert!(hint.contains("cudaview demo"), "{hint}");
     host.write("proc/modules", "nvidia 60710912 0 - Live 0x0000000000000000 (POE)\n");
     assert_eq!(said(&host).0, "failed to list the GPUs of this host (/proc/driver/nvidia names none)");
 }
