@@ -3,9 +3,11 @@
 //! The shape follows CDI's `ContainerEdits`. Computing them needs facts; applying them cannot fail.
 
 mod apply;
+mod write;
 
 pub use apply::{apply, edit_array, set_env};
 use serde_json::Value;
+pub use write::write;
 
 use crate::cdi::CdiEdits;
 use crate::device::DeviceNumber;

@@ -8,7 +8,7 @@ use anyhow::Context;
 use crate::cmd::door::{Container, decide};
 use crate::cmd::failure::Failure;
 use crate::config::{Config, Mode};
-use crate::edits::apply;
+use crate::edits::write;
 use crate::exit::Exit;
 use crate::spec::{Spec, has_gpu_sign};
 use crate::sys::{audit, configuration, runtime, state, toolkit};
@@ -50,8 +50,7 @@ pub fn run(directory: Option<&Path>, deadline: Instant) -> Result<Vec<u8>, Failu
     if let Some(refusal) = decision.refusal() {
         return Err(recorded(&refusal, &config));
     }
-    apply(&mut value, &decision.edits);
-    Ok(value.to_string().into_bytes())
+    write(&mut value, &decision.edits).map_err(|error| Failure::new(Exit::Failed, error))
 }
 
 /// The refusal with the place of its record: whoever reads podman's log alone looks there.

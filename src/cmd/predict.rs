@@ -14,7 +14,7 @@ pub(super) fn run(arguments: &PredictArgs) -> Result<(), Failure> {
     };
     if !inventory.platform.is_usual() {
         let text = anyhow::anyhow!("failed to list the GPUs of this host: WSL2 shows one device for all of them");
-        let hint = "there CUDA counts as nvidia-smi does; for another host, --inventory FILE";
+        let hint = "there CUDA counts as nvidia-smi does; for another host, cudaview predict --inventory FILE";
         return Err(Failure::new(Exit::NoInventory, text, hint));
     }
     let value = arguments.cuda_visible_devices.as_deref();

@@ -10,7 +10,7 @@ use crate::argv::{self, Command, Invocation};
 use crate::cmd::door::{Container, decide};
 use crate::cmd::failure::Failure;
 use crate::config::{Config, Inject, Mode};
-use crate::edits::{ContainerEdits, apply, edit_array, set_env};
+use crate::edits::{ContainerEdits, edit_array, set_env, write};
 use crate::exit::Exit;
 use crate::plan::{Verdict, plan_exec};
 use crate::record::Variables;
@@ -162,8 +162,10 @@ fn edit_config(
     }
     // Only what an earlier door left can be just what we would write; anything else is changed by our hook entry.
     let before = spec.record().is_some().then(|| value.clone());
-    apply(&mut value, &decision.edits);
-    let content = if before.as_ref() == Some(&value) { None } else { Some(written(&value)?) };
+    let content = write(&mut value, &decision.edits).map_err(|error| Failure::new(Exit::Failed, error))?;
+    let is_the_same =
+        before.is_some_and(|before| serde_json::from_slice::<Value>(&content).is_ok_and(|after| after == before));
+    let content = (!is_the_same).then_some(content);
     // This program is about to become another; taking thousands of values apart first would be for nothing.
     std::mem::forget((value, decision));
     Ok(content)

@@ -17,7 +17,7 @@ pub(super) fn driver(facts: &Facts) -> Check {
         return Check::warning(NAME, "WSL2: the driver is Windows', and /dev/dxg is all GPUs at once")
             .so("A container gets every GPU or none; cudaview passes containers through.")
             .looked_at(["/dev/dxg"])
-            .fix("nothing is to be done: NVIDIA's toolkit gives it to containers (docker run --gpus all)");
+            .fix("nothing is to be done: NVIDIA's toolkit gives it to containers (docker run --gpus all IMAGE)");
     }
     if is_loaded {
         return loaded(facts).looked_at(looked_at);

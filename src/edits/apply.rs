@@ -3,6 +3,7 @@
 use oci_spec::runtime::HookBuilder;
 use serde_json::{Map, Value, json};
 
+use super::write::{new_node, new_rule};
 use super::{ContainerEdits, HOOK_ENV, HookEntry, is_gpu_path};
 use crate::cdi::{self, CdiEdits};
 use crate::device::DeviceNumber;
@@ -11,6 +12,29 @@ use crate::spec::{is_nvidia_hook, is_our_hook};
 
 /// Applies edits to a configuration that [`super::Spec::new`] accepted. Members that are not edited stay as they are.
 pub fn apply(config: &mut Value, edits: &ContainerEdits) {
+    apply_without_new(config, edits);
+    make_room(config, edits);
+    // Plain data with string keys always becomes a value.
+    if let Some(nodes) = config.pointer_mut("/linux/devices").and_then(Value::as_array_mut) {
+        nodes.extend(edits.device_nodes.iter().filter_map(|node| serde_json::to_value(new_node(node)?).ok()));
+    }
+    if let Some(rules) = config.pointer_mut("/linux/resources/devices").and_then(Value::as_array_mut) {
+        rules.extend(edits.allow.iter().filter_map(|number| serde_json::to_value(new_rule(*number)?).ok()));
+    }
+}
+
+/// An absent list stays absent where nothing comes into it.
+pub(super) fn make_room(config: &mut Value, edits: &ContainerEdits) {
+    if !edits.device_nodes.is_empty() {
+        edit_array(object(config, "linux"), "devices", |_| {});
+    }
+    if !edits.allow.is_empty() {
+        edit_array(object(object(config, "linux"), "resources"), "devices", |_| {});
+    }
+}
+
+/// All of it but new nodes and rules, which come last.
+pub(super) fn apply_without_new(config: &mut Value, edits: &ContainerEdits) {
     if !edits.env.is_empty() || !edits.unset_env.is_empty() {
         edit_array(object(config, "process"), "env", |env| {
             let name = |entry: &Value| entry.as_str().and_then(|entry| Some(entry.split_once('=')?.0.to_owned()));
@@ -51,23 +75,20 @@ pub fn apply(config: &mut Value, edits: &ContainerEdits) {
 fn apply_devices(config: &mut Value, edits: &ContainerEdits) {
     let gone =
         |value: &Value| number_of(value).is_some_and(|number| edits.withhold.contains(&number)) && value["type"] != "b";
-    // An absent list stays absent where nothing is added: rootless engines leave the rules out, and an empty list of
-    // rules is another thing than none.
+    // Rootless engines leave the rules out, and an empty list of rules is another thing than none.
     let has =
         |config: &Value, pointer| !edits.withhold.is_empty() && config.pointer(pointer).is_some_and(Value::is_array);
-    if !edits.device_nodes.is_empty() || !edits.mend.is_empty() || has(config, "/linux/devices") {
+    if !edits.mend.is_empty() || has(config, "/linux/devices") {
         edit_array(object(config, "linux"), "devices", |devices| {
             devices.retain(|device| !gone(device));
             for node in &edits.mend {
                 apply_mend(devices, node);
             }
-            devices.extend(edits.device_nodes.iter().map(device_value));
         });
     }
-    if !edits.allow.is_empty() || has(config, "/linux/resources/devices") {
+    if has(config, "/linux/resources/devices") {
         edit_array(object(object(config, "linux"), "resources"), "devices", |rules| {
             rules.retain(|rule| rule["allow"] != true || !gone(rule));
-            rules.extend(edits.allow.iter().map(|number| rule_value(*number)));
         });
     }
 }
@@ -182,18 +203,6 @@ fn apply_mend(devices: &mut [Value], node: &DeviceNode) {
     if device.get("fileMode").is_none_or(Value::is_null) {
         device.insert("fileMode".to_owned(), NODE_MODE.into());
     }
-}
-
-// Without oci-spec's types between: on a host of a hundred MIG devices these are what takes the time.
-fn device_value(node: &DeviceNode) -> Value {
-    json!({
-        "path": node.path, "type": "c", "major": node.number.major, "minor": node.number.minor,
-        "fileMode": NODE_MODE, "uid": 0, "gid": 0,
-    })
-}
-
-fn rule_value(number: DeviceNumber) -> Value {
-    json!({"allow": true, "type": "c", "major": number.major, "minor": number.minor, "access": "rw"})
 }
 
 fn apply_hook(config: &mut Value, hook: &HookEntry) {

@@ -105,7 +105,7 @@ impl LoadError {
                 "an inventory file is what cudaview inventory --format json prints".to_owned()
             }
             Self::Untrusted(untrusted) => untrusted.hint(),
-            Self::Tegra(_) => "use NVIDIA's own runtime there: docker run --runtime nvidia".to_owned(),
+            Self::Tegra(_) => "use NVIDIA's own runtime there: docker run --runtime nvidia --gpus all IMAGE".to_owned(),
             Self::Helper { why: Why::NoDriver(Some(0)), .. } => {
                 "to try cudaview without a GPU: cudaview demo".to_owned()
             }

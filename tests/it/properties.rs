@@ -137,6 +137,8 @@ fn only_what_was_planned_changes() {
     check(800, &files::cases(), |case| {
         let passed = pass(&case.config, &case.world);
         law(untouched(&case, &passed.after, &passed.edits))?;
+        let written = cudaview::edits::write(&mut case.config.clone(), &passed.edits).unwrap();
+        prop_assert_eq!(String::from_utf8(written).unwrap(), passed.after.to_string(), "written as it was applied");
         match passed.plan.verdict {
             Verdict::Refused => {
                 let mut forced = case.config.clone();
