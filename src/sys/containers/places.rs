@@ -86,7 +86,7 @@ fn storage(is_root: bool, variable: &dyn Fn(&str) -> Option<String>) -> Vec<Path
     let system = ["/etc/containers/storage.conf", "/usr/share/containers/storage.conf"].map(PathBuf::from);
     let system = system.into_iter().find(|path| path.exists());
     let mut out: Vec<PathBuf> = Vec::new();
-    for file in named.iter().chain((!is_root).then_some(&own)).map(|path| of_file(path)) {
+    for file in named.iter().chain((!is_root && own.is_absolute()).then_some(&own)).map(|path| of_file(path)) {
         out.extend(file.graphroot.map(PathBuf::from));
         out.extend(file.rootless_storage_path.filter(|_| !is_root).map(expand));
     }
@@ -100,7 +100,8 @@ fn storage(is_root: bool, variable: &dyn Fn(&str) -> Option<String>) -> Vec<Path
         out.push(folder("XDG_DATA_HOME", ".local/share").join("containers/storage"));
     }
     let mut known = BTreeSet::new();
-    out.retain(|path| known.insert(path.clone()));
+    // Without a HOME some are relative, and nobody means the folder that he happens to be in.
+    out.retain(|path| path.is_absolute() && known.insert(path.clone()));
     out
 }
 
@@ -151,5 +152,6 @@ mod tests {
         let home = ("XDG_CONFIG_HOME", folder.path().to_str().expect("UTF-8"));
         let data = ("XDG_DATA_HOME", "/d");
         assert_eq!(of_user(home, data), [Path::new("/x/storage"), Path::new("/d/containers/storage")]);
+        assert!(places(false, &[("HOME", "")]).storage.iter().all(|path| path.is_absolute()));
     }
 }
