@@ -8,6 +8,7 @@ mod command;
 mod compose;
 mod dockerfile;
 mod envfile;
+mod image;
 mod interpolate;
 mod silence;
 mod values;
@@ -17,6 +18,7 @@ pub use command::{Checked, command};
 pub use compose::compose;
 pub use dockerfile::dockerfile;
 pub use envfile::env_file;
+pub use image::{CheckedImage, Origin, image};
 pub use silence::{Silence, silences};
 pub use yaml::InvalidYaml;
 

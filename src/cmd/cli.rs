@@ -22,7 +22,7 @@ or ask about a container, an image or a Compose file:
   cudaview explain --container NAME
 
   explain    what the program will see, who decided it, what to type instead
-  lint       faults in Dockerfiles, Compose files and docker run commands
+  lint       faults in Dockerfiles, Compose files, images, docker run lines
   doctor     why there is no GPU, the wrong one, or one too few
   ps         who holds which GPU
   log        what was changed or refused, newest last
@@ -162,16 +162,19 @@ pub(super) const LINT_TAKES: &str = "a whole command stands behind --: cudaview 
 
 const LINT_USAGE: &str = "\
 cudaview lint [OPTIONS] FILE...
+       cudaview lint [OPTIONS] --image IMAGE
        cudaview lint [OPTIONS] -- docker run ...";
 
 const LINT_AFTER: &str = "\
 Examples:
   cudaview lint Dockerfile compose.yaml
   cudaview lint -- docker run --gpus device=0,2 IMAGE
+  cudaview lint --image pytorch-cuda:v2.6
   cudaview lint --format json Dockerfile
 
-It needs no root, no engine and no GPU. FILE may be - for standard input; what
-it is is told by its name, or by what is in it. A whole command of docker,
+It needs no root and no GPU, and no engine but for an image in its store: an OCI
+layout and what docker save wrote are files. FILE may be - for standard input;
+what it is is told by its name, or by what is in it. A whole command of docker,
 podman or nerdctl stands behind --, as it would be typed.
 
 A comment silences a finding in the line below it, or in its own line in YAML:
@@ -305,9 +308,12 @@ pub(super) struct WhatIfArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct LintArgs {
-    /// Dockerfiles, Containerfiles and Compose files
+    /// Dockerfiles, Containerfiles, Compose files, and images in files
     #[arg(value_name = "FILE")]
     pub(super) files: Vec<String>,
+    /// An image of Docker's, podman's or containerd's, or one in a file; may be repeated
+    #[arg(long, value_name = "IMAGE")]
+    pub(super) image: Vec<String>,
     /// A whole command
     #[arg(last = true, value_name = "COMMAND", hide = true)]
     pub(super) command: Vec<String>,

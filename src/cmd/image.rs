@@ -3,17 +3,28 @@
 use super::output::{Failure, note};
 use crate::exit::Exit;
 use crate::finding::printable;
+use crate::image::Image;
 use crate::report::ImageSource;
 use crate::spelling;
 use crate::sys::containers::Places;
-use crate::sys::images::{self, ImageError, Store};
+use crate::sys::images::{self, FoundImage, ImageError, Store};
 
-/// The image's `ENV`, and where it was found.
-pub(super) fn look(text: &str) -> Result<(Vec<String>, ImageSource), Failure> {
+/// The image, for `lint`.
+pub(super) fn find(text: &str) -> Result<Image, Failure> {
+    Ok(found(text)?.image)
+}
+
+fn found(text: &str) -> Result<FoundImage, Failure> {
     let found = images::find(text, Store::Any, &Places::of_environment()).map_err(|error| failure(text, error))?;
     for text in &found.notes {
         note(&printable(text));
     }
+    Ok(found)
+}
+
+/// The image's `ENV`, and where it was found.
+pub(super) fn look(text: &str) -> Result<(Vec<String>, ImageSource), Failure> {
+    let found = found(text)?;
     let source = ImageSource::new(text, found.place, found.id, &found.image);
     Ok((found.image.env, source))
 }

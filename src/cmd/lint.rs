@@ -1,4 +1,4 @@
-//! `cudaview lint`: faults in Dockerfiles, Compose files and typed commands.
+//! `cudaview lint`: faults in Dockerfiles, Compose files, images and typed commands.
 
 use std::io::Read;
 use std::path::Path;
@@ -9,7 +9,7 @@ use super::cli::{Format, LINT_TAKES, LintArgs};
 use super::output::{Failure, aside, note, print, print_json, style};
 use crate::exit::Exit;
 use crate::finding::{Code, quoted};
-use crate::lint::{Checked, Fault, Kind, command, env_file, file, silences};
+use crate::lint::{Checked, Fault, Kind, command, env_file, file, image as check_image, silences};
 use crate::report::{
     Looked, lint_command, lint_command_footer, lint_command_json, lint_files, lint_files_json, lint_footer,
 };
@@ -20,31 +20,34 @@ use crate::typed::{Typed, TypedCompose, parse};
 const LIMIT: u64 = 1 << 20;
 
 /// What to type in place of a bare `lint`.
-const ABOUT: &str = "cudaview lint Dockerfile compose.yaml, or a whole command behind --: \
+const ABOUT: &str = "cudaview lint Dockerfile compose.yaml, cudaview lint --image NAME, or a whole command behind --: \
                      cudaview lint -- docker run --gpus 1 IMAGE";
 
 /// Whether something was found.
 pub(super) fn run(arguments: &LintArgs) -> Result<Exit, Failure> {
     let ignored: Vec<Code> = arguments.ignore.iter().map(|name| code(name)).collect::<Result<_, _>>()?;
-    if arguments.files.is_empty() && arguments.command.is_empty() {
+    if arguments.files.is_empty() && arguments.command.is_empty() && arguments.image.is_empty() {
         return Err(Failure::usage("lint was not told what to look at", ABOUT));
     }
     let mut names = arguments.files.clone();
     if !arguments.command.is_empty() {
         let usage = |error| Failure::usage(anyhow::Error::new(error).to_string(), ABOUT);
         match parse(&arguments.command).map_err(usage)? {
-            Typed::Run(typed) if names.is_empty() => {
+            Typed::Run(typed) if names.is_empty() && arguments.image.is_empty() => {
                 let checked = command(&typed, &|code| ignored.contains(&code));
                 let env_files = typed.values("env-file").filter_map(env_file_of).collect();
                 return say_command(&checked, &without(env_files, &ignored), arguments.format);
             }
             Typed::Run(_) => {
-                return Err(Failure::usage("files and a command cannot be used together", "lint one after the other"));
+                return Err(Failure::usage("a command is looked at alone", "lint one after the other"));
             }
             Typed::Compose(typed) => names.extend(compose_files(&typed)?),
         }
     }
-    let files = names.iter().map(|name| look(name)).collect::<Result<Vec<_>, _>>()?;
+    let mut files = names.iter().map(|name| look(name)).collect::<Result<Vec<_>, _>>()?;
+    for image in &arguments.image {
+        files.push(look_at_image(image)?);
+    }
     say_files(&without(files, &ignored), arguments.format)
 }
 
@@ -60,7 +63,7 @@ fn env_file_of(name: &str) -> Option<Looked> {
     match read(name) {
         Ok(text) => {
             let faults = env_file(&text);
-            Some(Looked { name: name.to_owned(), text, faults })
+            Some(Looked::file(name.to_owned(), text, faults))
         }
         Err(error) => {
             note(&format!("--env-file {name:?} was not looked at: {error:#}"));
@@ -99,7 +102,14 @@ fn compose_files(typed: &TypedCompose) -> Result<Vec<String>, Failure> {
     }
 }
 
+fn look_at_image(name: &str) -> Result<Looked, Failure> {
+    Ok(Looked::image(name.to_owned(), check_image(&super::image::find(name)?)))
+}
+
 fn look(name: &str) -> Result<Looked, Failure> {
+    if is_image(Path::new(name)) {
+        return look_at_image(name);
+    }
     let bad = |error: anyhow::Error, hint: &str| {
         Failure::new(Exit::BadInput, error.context(format!("failed to read {name:?}")), hint)
     };
@@ -116,7 +126,20 @@ fn look(name: &str) -> Result<Looked, Failure> {
         let near = nearest(&silence.code).map(|near| format!("; did you mean {near}?")).unwrap_or_default();
         note(&format!("{name}:{}: no finding is called {}{near}", silence.line, quoted(&silence.code)));
     }
-    Ok(Looked { name: name.to_owned(), text, faults })
+    Ok(Looked::file(name.to_owned(), text, faults))
+}
+
+/// An OCI layout or a tar file.
+fn is_image(path: &Path) -> bool {
+    // Where a tar file says that it is one; the rest of it is the reader's.
+    const MAGIC: (usize, &[u8]) = (257, b"ustar");
+    if path.is_dir() {
+        return ["oci-layout", "index.json", "manifest.json"].iter().any(|name| path.join(name).is_file());
+    }
+    let mut head = [0; MAGIC.0 + MAGIC.1.len()];
+    // Not of a pipe: what is read of it is gone.
+    let mut read = || path.is_file().then(|| std::fs::File::open(path)?.read_exact(&mut head));
+    read().is_some_and(|read| read.is_ok()) && head.ends_with(MAGIC.1)
 }
 
 /// The text of a file; `-` is standard input.

@@ -3,6 +3,7 @@
 mod instructions;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use self::instructions::{Instruction, read};
 use super::Fault;
@@ -35,7 +36,12 @@ pub fn dockerfile(text: &str) -> Vec<Fault> {
                     out.extend(environment(&assignment, &resolved.defaults, last.contains(&stage)));
                 }
             }
-            "RUN" => out.extend(in_run(text, &masked, instruction)),
+            "RUN" => {
+                let is_here = instruction.body.is_empty();
+                let (whole, part) =
+                    if is_here { (masked.as_str(), &instruction.arguments) } else { (text, &instruction.body) };
+                out.extend(in_run(whole, part.clone(), instruction.start));
+            }
             "CMD" | "ENTRYPOINT" => {
                 let found = assigned(&masked, instruction.arguments.clone());
                 out.extend(found.iter().map(|assigned| assigned.fault(instruction.start)));
@@ -129,7 +135,7 @@ fn entries(masked: &str, instruction: &Instruction) -> Vec<Assignment> {
 }
 
 /// An entry of the image's environment.
-fn environment(assignment: &Assignment, defaults: &[String], in_image: bool) -> Vec<Fault> {
+pub(super) fn environment(assignment: &Assignment, defaults: &[String], in_image: bool) -> Vec<Fault> {
     let mut out = check(assignment, true);
     // What a stage sets that nothing is built on, nobody gets.
     if !in_image {
@@ -201,12 +207,7 @@ fn default_is_all(assignment: &Assignment) -> Fault {
 const SHELL_FILES: [&str; 4] = ["bashrc", "profile", "/etc/environment", "zshrc"];
 
 /// Values that a `RUN` sets in vain.
-fn in_run(text: &str, masked: &str, instruction: &Instruction) -> Vec<Fault> {
-    let (whole, part) = if instruction.body.is_empty() {
-        (masked, instruction.arguments.clone())
-    } else {
-        (text, instruction.body.clone())
-    };
+pub(super) fn in_run(whole: &str, part: Range<usize>, statement: usize) -> Vec<Fault> {
     let mut out = Vec::new();
     for assigned in assigned(whole, part.clone()) {
         let rest = &whole[assigned.span.end..part.end];
@@ -229,7 +230,7 @@ fn in_run(text: &str, masked: &str, instruction: &Instruction) -> Vec<Fault> {
             code: Code::SetInRun,
             severity: Severity::Warning,
             span: assigned.span.clone(),
-            statement: instruction.start,
+            statement,
             title: format!("{} has no effect on the image's program", quoted(&whole[assigned.span])),
             text: about,
             fix: "delete it; who runs the image selects with --gpus".to_owned(),

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::Style;
 use super::style::Tone;
 use crate::finding::{Severity, printable};
-use crate::lint::{Checked, Fault, Lines};
+use crate::lint::{Checked, CheckedImage, Fault, Lines, Origin};
 
 /// A file that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +18,28 @@ pub struct Looked {
     pub text: String,
     /// What was found.
     pub faults: Vec<Fault>,
+    /// Where each line comes from, where the text was made of an image.
+    pub origins: Option<Vec<Origin>>,
+}
+
+impl Looked {
+    /// A file.
+    pub fn file(name: String, text: String, faults: Vec<Fault>) -> Self {
+        Self { name, text, faults, origins: None }
+    }
+
+    /// An image.
+    pub fn image(name: String, checked: CheckedImage) -> Self {
+        Self { name, text: checked.text, faults: checked.faults, origins: Some(checked.origins) }
+    }
+
+    /// The step of a line; `None` where there is none.
+    fn step(&self, line: usize) -> Option<(usize, usize)> {
+        match self.origins.as_ref()?.get(line - 1)? {
+            Origin::Step(step, of) => Some((*step, *of)),
+            Origin::Configuration => None,
+        }
+    }
 }
 
 /// What stands before a title in place of a file's name and line.
@@ -34,8 +56,13 @@ fn shown_files(files: &[Looked], style: Style) -> Vec<String> {
         let lines = Lines::of(&file.text);
         for fault in &file.faults {
             let (line, column) = lines.place(fault.span.start);
-            let location = format!("{}:{line}:{column}", printable(&file.name));
-            out.push(shown(&location, Some(line), &lines, fault, style));
+            let name = printable(&file.name);
+            let (location, number) = match (&file.origins, file.step(line)) {
+                (None, _) => (format!("{name}:{line}:{column}"), Some(line)),
+                (Some(_), Some((step, of))) => (format!("{name}: step {step} of {of}"), Some(step)),
+                (Some(_), None) => (format!("{name}: configuration"), None),
+            };
+            out.push(shown(&location, number, &lines, fault, style));
         }
     }
     out
@@ -62,9 +89,17 @@ fn all<'a>(checked: &'a Checked, env_files: &'a [Looked]) -> Vec<&'a Fault> {
 pub fn lint_footer(files: &[Looked]) -> String {
     let faults: Vec<&Fault> = files.iter().flat_map(|file| &file.faults).collect();
     let with = files.iter().filter(|file| !file.faults.is_empty()).count();
-    let noun = if with == 1 { "file" } else { "files" };
-    let counts = counts(&faults);
-    format!("\n{counts} in {with} {noun} (cudaview explain CODE; silence: # cudaview: ignore=CODE)\n")
+    let images = files.iter().filter(|file| file.origins.is_some()).count();
+    let noun = match (images, with) {
+        (0, 1) => "file",
+        (0, _) => "files",
+        (all, 1) if all == files.len() => "image",
+        (all, _) if all == files.len() => "images",
+        _ => "files and images",
+    };
+    // An image has no comments.
+    let silence = if images == files.len() { "--ignore CODE" } else { "# cudaview: ignore=CODE" };
+    format!("\n{} in {with} {noun} (cudaview explain CODE; silence: {silence})\n", counts(&faults))
 }
 
 /// The same for a command whose fix is not certain.
@@ -151,18 +186,26 @@ fn carets(from: usize, to: usize) -> String {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct JsonFault<'a> {
-    /// Absent for a command.
+    /// Absent for a command and for an image.
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<&'a str>,
-    line: usize,
-    column: usize,
-    end_line: usize,
-    end_column: usize,
+    #[serde(flatten)]
+    place: JsonPlace<'a>,
     code: &'static str,
     severity: Severity,
     message: &'a str,
     text: &'a str,
     fix: &'a str,
+}
+
+/// Where it is.
+#[derive(Serialize)]
+#[serde(untagged, rename_all_fields = "camelCase")]
+enum JsonPlace<'a> {
+    /// In a text.
+    Text { line: usize, column: usize, end_line: usize, end_column: usize },
+    /// In an image; the step is null where no instruction says it.
+    Image { image: &'a str, step: Option<usize>, steps: Option<usize>, instruction: &'a str },
 }
 
 #[derive(Serialize)]
@@ -181,10 +224,7 @@ fn json_fault<'a>(file: Option<&'a str>, lines: &Lines<'_>, fault: &'a Fault) ->
     let (end_line, end_column) = lines.place(fault.span.end);
     JsonFault {
         file,
-        line,
-        column,
-        end_line,
-        end_column,
+        place: JsonPlace::Text { line, column, end_line, end_column },
         code: fault.code.name(),
         severity: fault.severity,
         message: &fault.title,
@@ -210,7 +250,16 @@ fn json_faults(files: &[Looked]) -> Vec<JsonFault<'_>> {
     let mut out = Vec::new();
     for file in files {
         let lines = Lines::of(&file.text);
-        out.extend(file.faults.iter().map(|fault| json_fault(Some(&file.name), &lines, fault)));
+        out.extend(file.faults.iter().map(|fault| {
+            let found = json_fault(Some(&file.name), &lines, fault);
+            if file.origins.is_none() {
+                return found;
+            }
+            let line = lines.line(fault.span.start);
+            let (step, steps) = file.step(line).unzip();
+            let place = JsonPlace::Image { image: &file.name, step, steps, instruction: lines.get(line) };
+            JsonFault { file: None, place, ..found }
+        }));
     }
     out
 }

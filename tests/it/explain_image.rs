@@ -7,7 +7,7 @@ mod podman;
 use std::path::Path;
 use std::process::Command;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::world::command::run;
 
@@ -19,7 +19,8 @@ fn dockerfile(base: &str) -> String {
          COPY Dockerfile /x\n\
          ENV OTHER=\"a b\" \\\n    CUDA_VISIBLE_DEVICES=0\n\
          ENV CUDA_DEVICE_ORDER PCI_BUS_ID\n\
-         LABEL CUDA_VISIBLE_DEVICES=5\n"
+         LABEL CUDA_VISIBLE_DEVICES=5\n\
+         CMD [\"env\", \"CUDA_VISIBLE_DEVICES=3\", \"sleep\", \"1\"]\n"
     )
 }
 
@@ -52,6 +53,25 @@ fn check_built(answer: &Value, place: &str, before: u64) {
     let spellings = [Some("ENV CUDA_DEVICE_ORDER=PCI_BUS_ID"), Some("ENV CUDA_DEVICE_ORDER PCI_BUS_ID")];
     assert!(spellings.contains(&instruction), "{answer:#}");
     assert_eq!(answer["provenance"]["CUDA_VISIBLE_DEVICES"], "image", "{answer:#}");
+}
+
+/// What `lint` finds in an image of [`dockerfile`]: the last value once, at its step, and the command's.
+#[track_caller]
+fn check_linted(mut command: Command, image: &str, before: u64) {
+    command.args(["lint", "--format", "json", "--image", image]);
+    let ran = run(&mut command).failed_with(1);
+    let answer: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {ran}"));
+    let findings = answer["findings"].as_array().unwrap();
+    let of = |code: &str| findings.iter().filter(|found| found["code"] == code).collect::<Vec<_>>();
+    let [cuda] = of("env-cuda-visible")[..] else { panic!("{answer:#}") };
+    assert_eq!(
+        (&cuda["step"], &cuda["instruction"]),
+        (&json!(before + 3), &json!("ENV … CUDA_VISIBLE_DEVICES=0")),
+        "{answer:#}"
+    );
+    let [set] = of("set-in-command")[..] else { panic!("{answer:#}") };
+    assert_eq!(set["step"], before + 6, "{answer:#}");
+    assert!(set["instruction"].as_str().unwrap().starts_with("CMD ["), "{answer:#}");
 }
 
 /// The UUIDs that a program will see, in the order of CUDA's ordinals.

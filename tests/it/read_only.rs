@@ -66,6 +66,7 @@ fn no_command_that_answers_changes_anything() {
         &["explain", "host-index-override"][..],
         &["explain", "--", "docker", "run", "--gpus", "all", "x"],
         &["lint", "Dockerfile", "compose.yaml"],
+        &["lint", "--image", "x"],
         &["lint", "--", "docker", "run", "--gpus", "0,2", "x"],
         &["log", "--config", "config.toml"],
         &["predict", "--inventory", inventory],

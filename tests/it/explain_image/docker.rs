@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::{ask, check_built, dockerfile, set_by, text, visible, without};
+use super::{ask, check_built, check_linted, dockerfile, set_by, text, visible, without};
 use crate::world::command::run;
 use crate::world::count::{COUNT, Count};
 use crate::world::dockerd::IMAGE;
@@ -58,6 +58,7 @@ fn images(store: &Value) {
     assert_eq!(set_by(&answer, NVD), ("all", None, None), "an import has no instruction: {answer:#}");
     let answer = ask(host.cudaview(), "committed:latest");
     assert_eq!(set_by(&answer, CVD), ("2", None, None), "nor has a commit: {answer:#}");
+    check_linted(host.cudaview(), "built", 1);
     let id = host.docker.inspect("built")["Id"].as_str().unwrap().to_owned();
     check_built(&ask(host.cudaview(), &id), "in Docker's store", 1);
 
@@ -72,6 +73,7 @@ fn images(store: &Value) {
     let one = host.docker.path().join("one.tar");
     host.docker.docker(&["save", "--output", text(&one), "built"]).ok();
     check_built(&ask(host.alone(), text(&one)), "a docker save archive", 1);
+    check_linted(host.alone(), text(&one), 1);
     let folder = host.docker.path().join("unpacked");
     std::fs::create_dir(&folder).unwrap();
     run(Command::new("tar").arg("-xf").arg(&one).arg("-C").arg(&folder)).ok();

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::{ask, check_built, dockerfile, set_by, text, visible};
+use super::{ask, check_built, check_linted, dockerfile, set_by, text, visible};
 use crate::world::command::run;
 use crate::world::podman::{IMAGE, Podman, Setup};
 use crate::world::{A100X4, Install, require};
@@ -34,6 +34,7 @@ fn images(setup: Setup) {
     for name in ["built", "localhost/built:latest", "flat", "docker-format", "containers-storage:built"] {
         check_built(&ask(host.cudaview(), name), "in podman's storage", 1);
     }
+    check_linted(host.cudaview(), "built", 1);
     let id = host.podman.inspect("built")["Id"].as_str().unwrap().to_owned();
     check_built(&ask(host.cudaview(), &id[..12]), "in podman's storage", 1);
     host.podman.podman(&["create", "--name", "source", "built", "sleep", "1000"]).ok();
@@ -47,6 +48,7 @@ fn images(setup: Setup) {
         let path = host.podman.path().join("home").join(format);
         host.podman.podman(&["save", "--quiet", "--format", format, "--output", text(&path), "built"]).ok();
         check_built(&ask(host.cudaview(), text(&path)), place, 1);
+        check_linted(host.cudaview(), text(&path), 1);
         check_built(&ask(host.cudaview(), &format!("{}:built", text(&path))), place, 1);
     }
     let ran = run(host.cudaview().args(["explain", "--image", "bilt"])).failed_with(1);

@@ -90,11 +90,11 @@ proptest! {
     fn files_are_read_without_a_panic_and_places_lie_in_them(text in texts(), width in 20_usize..130) {
         let faults = dockerfile(&text);
         check(&text, &faults)?;
-        lint_files(&[Looked { name: "Dockerfile".to_owned(), text: text.clone(), faults }], style(width));
+        lint_files(&[Looked::file("Dockerfile".to_owned(), text.clone(), faults)], style(width));
         check(&text, &env_file(&text))?;
         if let Ok(faults) = compose(&text) {
             check(&text, &faults)?;
-            lint_files(&[Looked { name: "a.yaml".to_owned(), text: text.clone(), faults }], style(width));
+            lint_files(&[Looked::file("a.yaml".to_owned(), text.clone(), faults)], style(width));
         }
         if let Some(kind) = Kind::of("-", &text) {
             drop(file(kind, &text));
@@ -149,7 +149,7 @@ fn a_hostile_text_does_not_take_for_ever() {
     ] {
         let text = many(unit);
         let faults = file(Kind::Dockerfile, &text).expect("a Dockerfile is always one");
-        lint_files(&[Looked { name: "Dockerfile".to_owned(), text, faults }], style(80));
+        lint_files(&[Looked::file("Dockerfile".to_owned(), text, faults)], style(80));
     }
     assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
 }
