@@ -12,6 +12,9 @@ use crate::hook_nodes::bundle::{Bundle, texts};
 use crate::hook_nodes::{CRUN, GPU1, with_user_namespace};
 use crate::world::require;
 
+/// In a script: `$P COMMAND` runs as the root of a user namespace, which alone can make anything in its tmpfs.
+pub(crate) const AS_ITS_ROOT: &str = "P='setpriv --reuid 100000 --regid 100000 --clear-groups'";
+
 /// Runs an image whose `/dev` is a link to a canary beside it; what was made there, and the message.
 fn with_dev_linked(runtime: &[&str], target: &str, hook: bool) -> (BTreeSet<String>, String, bool) {
     let mut bundle = Bundle::new();
@@ -68,7 +71,7 @@ fn an_image_whose_dev_is_a_link_under_crun() {
 #[ignore = "needs root and engines: sudo tests/run"]
 fn the_hosts_dev_as_a_volume_stays_as_it_is() {
     require(&["runc"]);
-    for options in [&["rbind", "rw"][..], &["rbind", "rw", "rprivate"], &["bind", "rw", "rshared"]] {
+    for options in [&["rbind", "rw"][..], &["rbind", "rw", "rprivate"], &["rbind", "rw", "rslave"]] {
         for user_namespace in [false, true] {
             let before = fs::read_dir("/dev").unwrap().count();
             let mut bundle = Bundle::new();
@@ -88,14 +91,15 @@ fn the_hosts_dev_as_a_volume_stays_as_it_is() {
 #[ignore = "needs root and engines: sudo tests/run"]
 fn a_bind_in_a_user_namespace_follows_no_link() {
     require(&["runc"]);
-    for script in
-        ["ln -s CANARY $R/dev/nvidia-caps", "mkdir $R/dev/nvidia-caps; ln -s CANARY/new $R/dev/nvidia-caps/nvidia-cap2"]
-    {
+    for script in [
+        "$P ln -s CANARY $R/dev/nvidia-caps",
+        "$P mkdir $R/dev/nvidia-caps; $P ln -s CANARY/new $R/dev/nvidia-caps/nvidia-cap2",
+    ] {
         let mut bundle = Bundle::new();
         let dev_root = with_user_namespace(&mut bundle, 1);
         let canary = bundle.path("canary");
         fs::create_dir(&canary).unwrap();
-        bundle.before(&script.replace("CANARY", &canary.display().to_string()));
+        bundle.before(&format!("{AS_ITS_ROOT}; {}", script.replace("CANARY", &canary.display().to_string())));
         bundle.hook(&["--node=/dev/nvidia-caps/nvidia-cap2=236:2", &dev_root]);
         let message = bundle.refused();
         assert!(message.contains("symbolic link"), "{message}");

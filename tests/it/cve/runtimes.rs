@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::{CAP2, GPU1, names_none, past_a_bait};
-use crate::attacks::dev::a_dev_that_is_a_link_gets_nothing_of_ours;
+use crate::attacks::dev::{AS_ITS_ROOT, a_dev_that_is_a_link_gets_nothing_of_ours};
 use crate::hook_nodes::bundle::{Bundle, texts};
 use crate::hook_nodes::{CRUN, with_user_namespace};
 use crate::world::mounts::mounts_below;
@@ -31,11 +31,13 @@ fn cve_2021_30465_a_mount_whose_target_is_exchanged_stays_in_the_root() {
         let canary = bundle.path("canary");
         fs::create_dir(&canary).unwrap();
         fs::write(canary.join("nvidia-cap2"), "").unwrap();
+        let exchange = bundle.path("exchange");
+        fs::copy(Stage::attacker("exchange"), &exchange).unwrap();
         bundle.before(&format!(
-            "mkdir $R/dev/nvidia-caps && chown 100000:100000 $R/dev/nvidia-caps && ln -s {} $R/dev/x && \
-             {} 300 $R/dev/nvidia-caps $R/dev/x </dev/null >/dev/null 2>&1 &",
+            "{AS_ITS_ROOT}; $P mkdir $R/dev/nvidia-caps && $P ln -s {} $R/dev/x || exit; \
+             $P {} 300 $R/dev/nvidia-caps $R/dev/x </dev/null >/dev/null 2>&1 &",
             canary.display(),
-            Stage::attacker("exchange").display()
+            exchange.display()
         ));
         bundle.hook(&["--node=/dev/nvidia-caps/nvidia-cap2=236:2", &dev_root]);
         let (out, err) = texts(&bundle.run(&["runc"]));
@@ -109,11 +111,8 @@ fn cve_2025_31133_the_source_of_a_bind_is_not_the_images() {
     let dev_root = with_user_namespace(&mut bundle, 1);
     let host = dev_root.strip_prefix("--dev-root=").unwrap();
     bundle.allow_gpu1();
-    // The image's own: a link, at the path that the host's node has, and in place of /dev/null.
-    bundle.before(&format!(
-        "mkdir -p $R{host}/dev && ln -s /proc/sys/kernel/core_pattern $R{host}/dev/nvidia1 && \
-         rm -f $R/dev/null && ln -s /proc/sys/kernel/core_pattern $R/dev/null"
-    ));
+    // The image's own, at the path that the host's node has.
+    bundle.before(&format!("mkdir -p $R{host}/dev && ln -s /proc/sys/kernel/core_pattern $R{host}/dev/nvidia1"));
     bundle.hook(&["--node", GPU1, &dev_root]);
     let (out, err) = texts(&bundle.run(&["runc"]));
     assert!(out.contains("/dev/nvidia1 c3:1 666 65534:65534\n"), "{out}\n{err}");

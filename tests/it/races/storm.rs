@@ -47,12 +47,13 @@ fn lookups_are_repeated_and_not_for_ever() {
     let spoiled = |when: &str| stage.traced_with(&["-e", &format!("inject=openat2:error=EAGAIN{when}")], &[node]);
     let hooked = spoiled(":when=2..6");
     assert_eq!(hooked.ran.code, 0, "{}", hooked.ran);
-    let repeats = hooked.calls.matches("EAGAIN").count();
+    let count = |calls: &str| calls.lines().filter(|line| line.contains("openat2(") && line.contains("EAGAIN")).count();
+    let repeats = count(&hooked.calls);
     assert_eq!(repeats, 5, "{}", hooked.calls);
     assert_eq!(stage.inside("ls $R/dev/nvidia-caps"), "nvidia-cap1\n");
     let hooked = spoiled("");
     assert!(hooked.ran.code == 1 && hooked.ran.stderr.contains("EAGAIN"), "{}", hooked.ran);
-    let given_up = hooked.calls.matches("EAGAIN").count();
+    let given_up = count(&hooked.calls);
     eprintln!("T37 EAGAIN: {repeats} repeats succeeded, {given_up} were made before it gave up");
     assert!((1..=128).contains(&given_up), "{given_up}");
 }
