@@ -78,7 +78,7 @@ fn cve_2024_0137_nothing_of_an_image_gets_the_hosts_namespaces() {
 fn cve_2025_23359_nor_are_libraries_looked_for_that_change_their_place() {
     let script = format!(
         "{COMPAT} ln -s $F/canary $R/usr/local/cuda-12/x; \
-         $A/exchange 3000 $R/usr/local/cuda-12/compat $R/usr/local/cuda-12/x >/dev/null &"
+         $A/exchange 1000 $R/usr/local/cuda-12/compat $R/usr/local/cuda-12/x </dev/null >/dev/null 2>&1 &"
     );
     let (_, hooked) = past_a_bait(&script);
     names_none(&hooked, &["compat", "libcuda", "usr", "local"]);
