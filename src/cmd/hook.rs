@@ -148,6 +148,10 @@ fn create_runtime(options: &[OsString], deadline: Instant) -> Result<(), Failure
     let arguments = Arguments::parse(options)?;
     let text = text.map_err(|error| Failure::new(Exit::BadInput, error))?;
     let state = state::parse(&text).map_err(|error| Failure::new(Exit::BadInput, error))?;
+    // Before anything is decided or read: at the container's own stages this process stands in what an image made.
+    if matches!(state.pid, 0 | 1) {
+        return Err(rootfs::RootfsError::WrongStage { pid: state.pid }.into());
+    }
     match &arguments.root {
         Some(root) => injected(root, &arguments, &state, deadline),
         None => alone(&arguments, &state, deadline),

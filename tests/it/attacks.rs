@@ -1,6 +1,7 @@
 //! Attacks and faults: whoever wrote the image, whoever types odd command lines, and a system that fails half-way.
 
 mod command_line;
+pub(crate) mod dev;
 mod exec;
 mod faults;
 mod files;
@@ -10,3 +11,4 @@ mod nvidia;
 mod processes;
 mod rules;
 mod sizes;
+mod targets;

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says what went wrong by panicking")]
 
-mod bundle;
+pub(crate) mod bundle;
 mod process;
 mod surroundings;
 
@@ -17,8 +17,8 @@ use bundle::{Bundle, started, texts};
 
 use crate::world::mounts::mounts_below;
 
-const HOOK: &str = env!("CARGO_BIN_EXE_cudaview-hook");
-const GPU1: &str = "/dev/nvidia1=195:1";
+pub(crate) const HOOK: &str = env!("CARGO_BIN_EXE_cudaview-hook");
+pub(crate) const GPU1: &str = "/dev/nvidia1=195:1";
 
 #[test]
 #[ignore = "needs root and engines: sudo tests/run"]
@@ -164,7 +164,7 @@ fn a_shared_dev_is_only_verified() {
 }
 
 /// Maps the container's ids 0.. to 100000.., and makes a host `/dev` for the binds.
-fn with_user_namespace(bundle: &mut Bundle, minor: u32) -> String {
+pub(crate) fn with_user_namespace(bundle: &mut Bundle, minor: u32) -> String {
     bundle.push("/linux/namespaces", json!({"type": "user"}));
     let map = json!([{"containerID": 0, "hostID": 100_000, "size": 65536}]);
     bundle.config["linux"]["uidMappings"] = map.clone();
@@ -216,7 +216,7 @@ fn in_a_user_namespace_the_hosts_node_must_be_the_right_one() {
 }
 
 /// crun 1.8.1 does not start on a host that mounts both cgroup versions.
-const CRUN: [&str; 7] = [
+pub(crate) const CRUN: [&str; 7] = [
     "unshare",
     "-m",
     "--propagation",

@@ -212,6 +212,9 @@ fn mount_of(handle: BorrowedFd<'_>) -> Result<OnMount, RootfsError> {
 }
 
 #[cfg(test)]
+mod races;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

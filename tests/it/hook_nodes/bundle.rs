@@ -18,14 +18,14 @@ const LOOK: &str = "for n in /dev/nvidia1 /dev/nvidia-caps/nvidia-cap2; do \
     [ -c $n ] && stat -c '%n %t:%T %a %u:%g' $n; done; cat /dev/nvidia1 2>&1; echo started";
 
 /// A bundle with a busybox, in a folder of its own.
-pub(super) struct Bundle {
+pub(crate) struct Bundle {
     dir: TempDir,
     id: String,
-    pub(super) config: Value,
+    pub(crate) config: Value,
 }
 
 impl Bundle {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let dir = TempDir::with_prefix("cudaview-hook-").unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -57,16 +57,20 @@ impl Bundle {
         Self { dir, id, config }
     }
 
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    pub(super) fn push(&mut self, pointer: &str, value: Value) {
+    pub(crate) fn push(&mut self, pointer: &str, value: Value) {
         self.config.pointer_mut(pointer).unwrap().as_array_mut().unwrap().push(value);
     }
 
     /// Adds our hook, as the wrapper does.
-    pub(super) fn hook(&mut self, options: &[&str]) {
+    pub(crate) fn hook(&mut self, options: &[&str]) {
         let root = format!("--root={}", self.path("rootfs").display());
         let mut args = vec!["cudaview-hook", "createRuntime", root.as_str(), "--record={\"schemaVersion\":1}"];
         args.extend(options);
@@ -75,7 +79,7 @@ impl Bundle {
     }
 
     /// Has something done in the container's mount namespace before our hook comes; `$R` is the root.
-    pub(super) fn before(&mut self, script: &str) {
+    pub(crate) fn before(&mut self, script: &str) {
         let enter = "pid=$(sed 's/.*\"pid\":\\([0-9]*\\).*/\\1/'); exec nsenter -t $pid -m sh -c \"$0\"";
         let script = format!("R={}; {script}", self.path("rootfs").display());
         let path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin";
@@ -85,13 +89,13 @@ impl Bundle {
         );
     }
 
-    pub(super) fn allow_gpu1(&mut self) {
+    pub(crate) fn allow_gpu1(&mut self) {
         let rule = json!({"allow": true, "type": "c", "major": 195, "minor": 1, "access": "rw"});
         self.push("/linux/resources/devices", rule);
     }
 
     /// Runs the container under a command that ends with the runtime's name.
-    pub(super) fn run(&self, runtime: &[&str]) -> Output {
+    pub(crate) fn run(&self, runtime: &[&str]) -> Output {
         fs::write(self.path("config.json"), self.config.to_string()).unwrap();
         assert!(!Path::new("/dev/nvidia1").exists(), "this test needs a host without GPU nodes");
         let start = Instant::now();
@@ -113,7 +117,7 @@ impl Bundle {
     }
 
     /// Creates the container without starting it, and returns its process.
-    pub(super) fn create(&self) -> u32 {
+    pub(crate) fn create(&self) -> u32 {
         fs::write(self.path("config.json"), self.config.to_string()).unwrap();
         let pid_file = self.path("pid");
         let mut runc = self.runc("create");
@@ -124,23 +128,23 @@ impl Bundle {
     }
 
     /// Ends a container that was created.
-    pub(super) fn delete(&self) {
+    pub(crate) fn delete(&self) {
         assert!(self.runc("delete").arg("--force").arg(&self.id).status().unwrap().success());
     }
 
-    fn runc(&self, verb: &str) -> Command {
+    pub(crate) fn runc(&self, verb: &str) -> Command {
         let mut runc = Command::new("runc");
         runc.arg("--root").arg(self.path("state")).arg(verb);
         runc
     }
 
     /// Runs it under runc, which must start it, and returns what it printed.
-    pub(super) fn starts(&self) -> String {
+    pub(crate) fn starts(&self) -> String {
         started(&self.run(&["runc"]))
     }
 
     /// Runs it under runc, which must not start it, and returns runc's message.
-    pub(super) fn refused(&self) -> String {
+    pub(crate) fn refused(&self) -> String {
         let output = self.run(&["runc"]);
         let (out, err) = texts(&output);
         assert!(!output.status.success() && !out.contains("started"), "{out}\n{err}");
@@ -154,12 +158,12 @@ impl Bundle {
     }
 }
 
-pub(super) fn texts(output: &Output) -> (String, String) {
+pub(crate) fn texts(output: &Output) -> (String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (text(&output.stdout), text(&output.stderr))
 }
 
-pub(super) fn started(output: &Output) -> String {
+pub(crate) fn started(output: &Output) -> String {
     let (out, err) = texts(output);
     assert!(output.status.success() && out.ends_with("started\n"), "{out}\n{err}");
     out

@@ -33,6 +33,18 @@ pub(crate) fn toolkit() -> PathBuf {
     })
 }
 
+/// A folder with the attack programs of `tests/attackers`, linked so that they run in any root file system.
+#[track_caller]
+pub(crate) fn attackers() -> PathBuf {
+    let source = repository().join("tests/attackers");
+    build_once("attackers", digest_of(&[&source]), |out| {
+        let script = r#"mkdir "$2" && cd "$1" && compile="gcc -std=gnu11 -O2 -Wall -Wextra -Werror" &&
+            for name in exchange naive-hook filter; do $compile -static -o "$2/$name" "$name.c" || exit; done &&
+            $compile -shared -fPIC -o "$2/evil.so" evil.c"#;
+        run(Command::new("sh").args(["-c", script, "sh"]).arg(&source).arg(out)).ok();
+    })
+}
+
 /// A root file system with busybox, the doubles, and one of the inventory fixtures as the GPUs of its machine.
 ///
 /// It is shared: mount it below something, or copy it.

@@ -21,6 +21,7 @@ pub(crate) mod namespace;
 pub(crate) mod podman;
 pub(crate) mod shims;
 pub(crate) mod spec;
+pub(crate) mod stage;
 pub(crate) mod toolkit;
 
 pub(crate) use artifacts::rootfs;
@@ -29,6 +30,7 @@ pub(crate) use count::Access;
 pub(crate) use dockerd::Dockerd;
 pub(crate) use install::Install;
 pub(crate) use podman::Podman;
+pub(crate) use stage::Stage;
 
 use std::path::{Path, PathBuf};
 
