@@ -29,6 +29,7 @@ mod harness;
 mod hook_doors;
 mod hook_nodes;
 mod hosts;
+mod hygiene;
 mod invariants;
 mod job;
 mod lint;
