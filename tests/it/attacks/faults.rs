@@ -24,13 +24,13 @@ fn calls(trace: &str) -> Vec<(String, usize)> {
     let names = names.filter(|name| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'));
     let names: Vec<String> = names.collect();
     let end = names.iter().skip(1).position(|name| name == "execve").map_or(names.len(), |at| at + 2);
-    // The first is the start itself, before which there is nothing to spoil.
-    let calls = names.into_iter().take(end).map(|name| {
+    // The first is the start itself, before which there is nothing to spoil; strace does not count it either.
+    let calls = names.into_iter().take(end).skip(1).map(|name| {
         let count = counts.entry(name.clone()).or_insert(0);
         *count += 1;
         (name, *count)
     });
-    calls.skip(1).collect()
+    calls.collect()
 }
 
 /// Calls that work on files, and may well fail.

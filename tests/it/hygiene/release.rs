@@ -149,6 +149,8 @@ fn hostile_variables_change_nothing() {
             (ran.code, ran.stdout, ran.stderr, calls)
         };
         let (clean, hostile) = (look(false), look(true));
+        let difference: Vec<&String> = clean.3.symmetric_difference(&hostile.3).collect();
+        assert!(difference.is_empty(), "{arguments:?}: {difference:#?}");
         assert_eq!(clean, hostile, "{arguments:?}");
         assert!(!clean.3.is_empty(), "{arguments:?}");
         assert!(!hostile.3.iter().any(|call| call.contains("evil") || call.contains("nowhere")), "{:?}", hostile.3);

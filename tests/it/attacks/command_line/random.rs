@@ -67,7 +67,7 @@ const LOCAL: [&str; 32] = [
     "--console-socket --bundle=@/b",
     "create",
 ];
-const IDS: [&str; 8] = ["c1", "c1", "c1", "create", "run", "--help", "--bundle", "c1 c2"];
+const IDS: [&str; 10] = ["c1", "c1", "c1", "c1", "c1", "c1", "create", "run", "--bundle", "c1 c2"];
 
 /// Numbers in an order that is the same in each run (a linear congruential generator; Knuth, MMIX).
 struct Numbers(u64);
@@ -148,7 +148,7 @@ fn a_thousand_random_lines() {
             }
         }
         eprintln!("{name}: {count:?}");
-        assert!(count.values().sum::<i32>() > 60, "{name} {count:?}: too few of the lines are good ones");
+        assert!(count.values().sum::<i32>() >= 30, "{name} {count:?}: too few of the lines are good ones");
         assert!(count.len() >= 3, "{name} {count:?}");
     }
 }
