@@ -32,8 +32,13 @@ fn main() -> ExitCode {
 }
 
 fn print(text: &[u8]) -> ExitCode {
-    let written = std::io::stdout().write_all(text);
-    ExitCode::from(if written.is_ok() { Exit::Done } else { Exit::Failed }.code())
+    let exit = match std::io::stdout().write_all(text) {
+        Ok(()) => Exit::Done,
+        // A reader that went away has what it wanted.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::Done,
+        Err(_) => Exit::Failed,
+    };
+    ExitCode::from(exit.code())
 }
 
 fn answer(answer: Result<impl serde::Serialize, nvml::AskError>) -> ExitCode {

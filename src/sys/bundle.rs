@@ -1,11 +1,13 @@
 //! A file that an engine handed us: read whole, replaced atomically, never truncated in place.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Mode, OFlags, Stat};
+
+use super::temporary::Temporary;
 
 /// The most that is read; engines write some ten kilobytes.
 const LIMIT: u64 = 16 * 1024 * 1024;
@@ -148,46 +150,7 @@ impl Document {
         if (now.st_ino, now.st_dev) != (expected.st_ino, expected.st_dev) {
             return Err(DocumentError::Changed(self.path.clone()));
         }
-        rustix::fs::renameat(&self.directory, &temporary.name, &self.directory, &self.name)
-            .map_err(failed("replace", &self.path))?;
-        temporary.renamed = true;
-        Ok(())
-    }
-}
-
-/// A temporary file that goes away unless it was renamed.
-struct Temporary<'a> {
-    directory: &'a OwnedFd,
-    name: OsString,
-    file: std::fs::File,
-    renamed: bool,
-}
-
-impl<'a> Temporary<'a> {
-    fn create(directory: &'a OwnedFd, beside: &OsStr) -> std::io::Result<Self> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut name = OsString::from(".");
-        name.push(beside);
-        name.push(format!(".cudaview-{}", std::process::id()));
-        let open = || rustix::fs::openat(directory, &name, flags, Mode::RUSR | Mode::WUSR);
-        let fd = match open() {
-            // Left behind by a process of the same number that was killed; nobody else writes this name.
-            Err(rustix::io::Errno::EXIST) => {
-                rustix::fs::unlinkat(directory, &name, AtFlags::empty())?;
-                open()?
-            }
-            other => other?,
-        };
-        Ok(Self { directory, file: fd.into(), name, renamed: false })
-    }
-}
-
-impl Drop for Temporary<'_> {
-    fn drop(&mut self) {
-        if !self.renamed {
-            // Nothing can be done about a failure; the error that led here is the one that counts.
-            let _ = rustix::fs::unlinkat(self.directory, &self.name, AtFlags::empty());
-        }
+        temporary.rename_to(&self.name).map_err(failed("replace", &self.path))
     }
 }
 

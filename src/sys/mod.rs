@@ -26,6 +26,7 @@ pub mod runtime;
 pub mod runtime_state;
 pub mod stand_in;
 pub mod state;
+mod temporary;
 pub mod toolkit;
 pub mod trusted;
 

@@ -226,6 +226,7 @@ pub(crate) const CRUN: [&str; 7] = [
     "mount -t tmpfs none /sys/fs/cgroup/unified 2>/dev/null; exec crun \"$@\"",
 ];
 
+/// T29.
 #[test]
 #[ignore = "needs root and engines: sudo tests/run"]
 fn under_crun_with_a_long_state() {

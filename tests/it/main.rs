@@ -31,6 +31,7 @@ mod hints;
 mod hook_doors;
 mod hook_nodes;
 mod hosts;
+mod hygiene;
 mod invariants;
 mod job;
 mod lint;

@@ -1,5 +1,7 @@
 //! No command line makes a low-level runtime start a container from a configuration that the wrapper did not look at.
 
+mod random;
+
 use crate::world::command::run;
 use crate::world::count::{COUNT, Count};
 use crate::world::{A100X4, Bundle, CgroupView, Install, find_program, require, spec, uuids};

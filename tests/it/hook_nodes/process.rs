@@ -25,6 +25,7 @@ fn hook_with_state(state: &str) -> (Option<i32>, String) {
     (output.status.code(), err)
 }
 
+/// T31.
 #[test]
 fn a_state_without_a_usable_process_is_refused() {
     let state = |pid: &str| format!("{{\"id\":\"c\",\"bundle\":\"/\",\"pid\":{pid},\"annotations\":{{}}}}");
@@ -45,6 +46,7 @@ fn a_state_without_a_usable_process_is_refused() {
     assert!(code == Some(4) && error.contains("no mount namespace of its own"), "{code:?} {error}");
 }
 
+/// T29, R36.
 #[test]
 fn a_state_is_read_to_its_end_and_no_further_than_its_limit() {
     let padding = "x".repeat(200_000);
@@ -63,6 +65,7 @@ fn a_state_is_read_to_its_end_and_no_further_than_its_limit() {
     assert!(texts(&output).1.contains("longer than"));
 }
 
+/// T30, R36.
 #[test]
 fn a_state_that_never_ends_ends_the_hook_in_time() {
     let start = Instant::now();
@@ -76,6 +79,7 @@ fn a_state_that_never_ends_ends_the_hook_in_time() {
     assert!(start.elapsed() < Duration::from_secs(9), "took {:?}", start.elapsed());
 }
 
+/// T38.
 #[test]
 fn arguments_and_closed_streams() {
     let code = |script: &str| {

@@ -49,6 +49,7 @@ fn nothing_inherited_matters() {
     assert_eq!(hook.wait().unwrap().code(), Some(4));
 }
 
+/// T1, R5: the misuse that CVE-2025-23266 needs.
 #[test]
 #[ignore = "needs root and engines: sudo tests/run"]
 fn at_the_stage_of_the_container_it_refuses() {

@@ -45,6 +45,38 @@ pub(crate) fn attackers() -> PathBuf {
     })
 }
 
+/// A library that appends the name of each program that loads it to the file that `EVIL_MARKER` names.
+const PRELOADED: &str = r#"
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+__attribute__((constructor)) static void loaded(void) {
+    char name[256];
+    const char *marker = getenv("EVIL_MARKER");
+    int fd = marker ? open(marker, O_WRONLY | O_APPEND) : -1;
+    ssize_t length = readlink("/proc/self/exe", name, sizeof name - 1);
+    if (fd < 0) return;
+    if (length < 0) length = 0;
+    name[length] = '\n';
+    if (write(fd, name, length + 1) < 0) abort();
+    close(fd);
+}
+"#;
+
+/// The file of a library for `LD_PRELOAD`, as an image may bring one along.
+#[track_caller]
+pub(crate) fn preloaded() -> PathBuf {
+    let mut hasher = DefaultHasher::new();
+    PRELOADED.hash(&mut hasher);
+    let folder = build_once("preloaded", hasher.finish(), |out| {
+        std::fs::create_dir(out).unwrap();
+        std::fs::write(out.join("evil.c"), PRELOADED).unwrap();
+        run(Command::new("gcc").args(["-shared", "-fPIC", "-o"]).arg(out.join("evil.so")).arg(out.join("evil.c"))).ok();
+    });
+    folder.join("evil.so")
+}
+
 /// A root file system with busybox, the doubles, and one of the inventory fixtures as the GPUs of its machine.
 ///
 /// It is shared: mount it below something, or copy it.
