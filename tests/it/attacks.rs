@@ -10,3 +10,4 @@ mod nvidia;
 mod processes;
 mod rules;
 mod sizes;
+mod values;

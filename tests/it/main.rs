@@ -48,6 +48,7 @@ mod sandbox;
 mod scenarios;
 mod semantics;
 mod stand_in;
+mod supply;
 mod toolkit;
 mod typed;
 mod units;

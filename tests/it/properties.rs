@@ -2,6 +2,7 @@
 
 mod files;
 mod generate;
+mod million;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
