@@ -128,7 +128,8 @@ pub fn edits(
     let verified = match situation.injection {
         Injection::Nvidia => Vec::new(),
         Injection::Engine | Injection::Native => {
-            verified(&wanted, places.control_nodes, &present(spec, host, &out.mend))
+            let there = [present(spec, host, &out.mend), out.device_nodes.clone()].concat();
+            verified(&wanted, places.control_nodes, &there)
         }
     };
     out.hook = Some(hook_entry(plan, situation, inventory, places, &verified));

@@ -7,6 +7,7 @@ mod files;
 mod helper;
 mod image;
 mod nvidia;
+mod policy;
 mod processes;
 mod rules;
 mod sizes;

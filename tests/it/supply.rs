@@ -32,7 +32,11 @@ fn tree() -> BTreeMap<(String, String), String> {
         let (name, version) = (words.next()?.to_owned(), words.next()?.strip_prefix('v')?.to_owned());
         Some(((name, version), licence.to_owned()))
     };
-    stdout.lines().filter(|line| !line.is_empty()).map(|line| read(line).unwrap_or_else(|| panic!("{line:?}"))).collect()
+    stdout
+        .lines()
+        .filter(|line| !line.is_empty())
+        .map(|line| read(line).unwrap_or_else(|| panic!("{line:?}")))
+        .collect()
 }
 
 #[test]

@@ -32,8 +32,7 @@ fn docker(gpus: &[&str], user: &[&str], image: &[&str]) -> (Value, World) {
     spec["linux"]["devices"] = json!([]);
     spec["linux"]["resources"]["devices"] = json!([{"allow": false, "access": "rwm"}]);
     spec["process"]["env"] = json!(in_file);
-    let world =
-        World { inventory: inventory("a100x4"), facts, host: HostFacts::default(), config: Config::built_in() };
+    let world = World { inventory: inventory("a100x4"), facts, host: HostFacts::default(), config: Config::built_in() };
     (spec, world)
 }
 
@@ -161,9 +160,10 @@ fn t19_words_in_what_a_user_asks_for() {
     // The beginning of a UUID counts where it is one GPU's.
     let (_, world) = docker(&[], &[], &[]);
     let uuid = world.inventory.gpus[2].uuid.as_str().to_owned();
-    let shared = uuid.char_indices().map(|(at, _)| &uuid[..at]).rfind(|start| {
-        world.inventory.gpus.iter().filter(|gpu| gpu.uuid.as_str().starts_with(start)).count() > 1
-    });
+    let shared = uuid
+        .char_indices()
+        .map(|(at, _)| &uuid[..at])
+        .rfind(|start| world.inventory.gpus.iter().filter(|gpu| gpu.uuid.as_str().starts_with(start)).count() > 1);
     for (name, is_one) in [(uuid.as_str(), true), (shared.unwrap(), false)] {
         let entry = format!("NVIDIA_VISIBLE_DEVICES={name}");
         let (spec, world) = docker(&[], &[&entry], &[]);
