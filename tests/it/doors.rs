@@ -123,6 +123,19 @@ fn a_node_that_is_added_beside_another_name_is_verified() {
     assert_eq!(pass(&once, &world("a100x4")).after, once);
 }
 
+/// Both names of one GPU are verified, at the first door as at the second; nobody gave either of them a mode.
+#[test]
+fn two_names_of_one_gpu_are_both_verified() {
+    let node = |path: &str| json!({"path": path, "type": "c", "major": 195, "minor": 1});
+    let before = json!({"process": {"env": []}, "linux": {"devices": [node("/dev/nvidia1"), node("/dev/nvidia3")]}});
+    let once = pass(&before, &world("a100x4")).after;
+    let args = once.pointer("/hooks/createRuntime/0/args").unwrap().as_array().unwrap();
+    for name in ["nvidia1", "nvidia3"] {
+        assert!(args.contains(&json!(format!("--node=/dev/{name}=195:1"))), "{args:?}");
+    }
+    assert_eq!(pass(&once, &world("a100x4")).after, once);
+}
+
 /// A refused container is not edited, not even to drop a repeated entry.
 #[test]
 fn a_refused_plan_has_no_edits() {
