@@ -20,8 +20,24 @@ const GLOBAL_SWITCHES: [&str; 2] = ["debug", "systemd-cgroup"];
 const CREATE: [&str; 6] = ["bundle", "b", "console-socket", "pidfd-socket", "pid-file", "preserve-fds"];
 const CREATE_SWITCHES: [&str; 5] = ["no-pivot", "no-new-keyring", "detach", "d", "keep"];
 const EXEC: [&str; 18] = [
-    "console-socket", "pidfd-socket", "cwd", "env", "e", "user", "u", "additional-gids", "g", "process", "p",
-    "pid-file", "process-label", "apparmor", "cap", "c", "preserve-fds", "cgroup",
+    "console-socket",
+    "pidfd-socket",
+    "cwd",
+    "env",
+    "e",
+    "user",
+    "u",
+    "additional-gids",
+    "g",
+    "process",
+    "p",
+    "pid-file",
+    "process-label",
+    "apparmor",
+    "cap",
+    "c",
+    "preserve-fds",
+    "cgroup",
 ];
 const EXEC_SWITCHES: [&str; 5] = ["tty", "t", "detach", "d", "no-new-privs"];
 

@@ -8,7 +8,8 @@ use cudaview::argv::{Command, option, parse};
 use cudaview_fuzz::runc::{Started, started};
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    let words: Vec<OsString> = data.split(|byte| *byte == b'\n').map(|word| OsString::from_vec(word.to_vec())).collect();
+    let words: Vec<OsString> =
+        data.split(|byte| *byte == b'\n').map(|word| OsString::from_vec(word.to_vec())).collect();
     let read = parse(&words);
     assert!(read.id.as_ref().is_none_or(|id| words.contains(id)), "the id is one of the words");
 

@@ -48,7 +48,10 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
             // A comma alone is a list of one entry that names nothing, and an empty text is none.
             if !again.is_empty() && !again.starts_with(['"', '\'']) {
                 let read = Value::parse(&again);
-                assert!(read.meaning == value.meaning || again.ends_with(','), "{again:?} is not what it was read from");
+                assert!(
+                    read.meaning == value.meaning || again.ends_with(','),
+                    "{again:?} is not what it was read from"
+                );
             }
         }
     }

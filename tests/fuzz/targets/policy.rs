@@ -42,10 +42,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
             ..Variables::default()
         };
         let situation = Situation {
-            requests: source
-                .map(|source| DeviceRequest { source, selection: Selection::All })
-                .into_iter()
-                .collect(),
+            requests: source.map(|source| DeviceRequest { source, selection: Selection::All }).into_iter().collect(),
             visible_devices_request: current.nvidia_visible_devices.clone(),
             visible_devices_from: from,
             provenance: from,

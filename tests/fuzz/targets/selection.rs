@@ -40,7 +40,10 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     if let Ok(flag) = parse_gpus(text) {
         resolved(&flag.selection, &inventory);
         // What Docker takes is what its own quoting makes of it.
-        if !text.contains('"') && let Some(ids) = text.strip_prefix("device=") && !ids.contains(',') {
+        if !text.contains('"')
+            && let Some(ids) = text.strip_prefix("device=")
+            && !ids.contains(',')
+        {
             assert_eq!(flag.selection, Selection::Names(vec![ids.to_owned()]));
         }
         let quoted = format!("\"{}\"", text.replace('"', "\"\""));

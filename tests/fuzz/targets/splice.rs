@@ -47,7 +47,8 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     }
     assert_eq!(outside(&plain), outside(&after), "outside of what was planned");
     edited_plainly(&plain, &after, &once.edits);
-    if once.edits.hook.is_some() {
+    // No runtime takes a hook whose members have other types, and `exec` finds no record beside one.
+    if once.edits.hook.is_some() && hooks_are_typed(&once.after) {
         assert_eq!(record_in(written.as_bytes()), Spec::new(&once.after).expect("a file").record());
     }
     if once.plan.openable() == once.plan.kept() {
@@ -56,6 +57,16 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         assert_eq!(twice.after.to_string(), written, "applying twice is applying once");
     }
 });
+
+fn hooks_are_typed(value: &Value) -> bool {
+    let are_texts =
+        |args: &Value| args.is_null() || args.as_array().is_some_and(|args| args.iter().all(Value::is_string));
+    let is_typed = |hook: &Value| {
+        let path = hook.get("path");
+        path.is_none_or(Value::is_string) && hook.get("args").is_none_or(are_texts)
+    };
+    value.pointer("/hooks/createRuntime").and_then(Value::as_array).is_some_and(|hooks| hooks.iter().all(is_typed))
+}
 
 fn world(of_host: u8, choice: u8) -> World {
     let inventory = host(of_host);
@@ -164,10 +175,12 @@ fn edited_plainly(before: &Tree, after: &Tree, edits: &ContainerEdits) {
     let is_gone = |tree: &Tree| {
         let both = number(tree, "major").zip(number(tree, "minor"));
         let is_block = tree.get("type").and_then(Tree::text) == Some("b");
-        !is_block && both.is_some_and(|(major, minor)| edits.withhold.iter().any(|n| (n.major, n.minor) == (major, minor)))
+        !is_block
+            && both.is_some_and(|(major, minor)| edits.withhold.iter().any(|n| (n.major, n.minor) == (major, minor)))
     };
     let allows = |tree: &Tree| tree.get("allow") == Some(&Tree::Bool(true));
-    let rules: Vec<Tree> = items(before, PLACES[2]).into_iter().filter(|rule| !(allows(rule) && is_gone(rule))).collect();
+    let rules: Vec<Tree> =
+        items(before, PLACES[2]).into_iter().filter(|rule| !(allows(rule) && is_gone(rule))).collect();
     let found = items(after, PLACES[2]);
     assert_eq!(found.len(), rules.len() + edits.allow.len(), "as many rules as planned");
     assert_eq!(found[..rules.len()], rules, "the rules that were there");
@@ -178,7 +191,8 @@ fn edited_plainly(before: &Tree, after: &Tree, edits: &ContainerEdits) {
         assert_eq!(found[..nodes.len()], nodes, "the nodes that were there");
     }
     let mounts = items(before, PLACES[3]).into_iter().enumerate();
-    let mounts: Vec<Tree> = mounts.filter(|(at, _)| !edits.withhold_mounts.contains(at)).map(|(_, mount)| mount).collect();
+    let mounts: Vec<Tree> =
+        mounts.filter(|(at, _)| !edits.withhold_mounts.contains(at)).map(|(_, mount)| mount).collect();
     let found = items(after, PLACES[3]);
     assert_eq!(found.len(), mounts.len() + edits.device_mounts.len(), "as many mounts as planned");
     assert_eq!(found[..mounts.len()], mounts, "the mounts that were there");

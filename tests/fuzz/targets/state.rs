@@ -6,8 +6,10 @@ use cudaview::sys::state::parse;
 use cudaview_fuzz::tree::{self, Tree};
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    // In members that are not looked at, texts may be no UTF-8.
-    if let (Ok(state), Some(tree)) = (parse(data), tree::read(String::from_utf8_lossy(data).as_bytes())) {
+    // In members that are not looked at, texts may be no UTF-8; and a list of the values in their order is a state too.
+    if let (Ok(state), Some(tree)) = (parse(data), tree::read(String::from_utf8_lossy(data).as_bytes()))
+        && matches!(tree, Tree::Object(_))
+    {
         let text = |name: &str| tree.get(name).and_then(Tree::text);
         let read: Vec<&String> = tree.members().iter().map(|(name, _)| name).collect();
         for name in ["id", "pid", "bundle", "root"] {
