@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde_json::Value;
 
 /// The members that we read or write, at whatever place.
@@ -139,6 +139,10 @@ impl Visitor<'_> for Digits {
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "no member called {NUMBER:?}, which cannot be kept")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
+        Err(E::invalid_type(Unexpected::Str(text), &self))
     }
 
     fn visit_string<E>(self, _: String) -> Result<(), E> {

@@ -100,7 +100,7 @@ fn t16_entries_that_nobody_would_write() {
 /// T16. What runc and crun read differently is refused; the runtime is not even started.
 #[test]
 fn t16_entries_that_are_no_assignments() {
-    for entry in ["CUDA_VISIBLE_DEVICES", "=foo", "", "CUDA_VISIBLE_DEVICES=0\0003"] {
+    for entry in ["CUDA_VISIBLE_DEVICES", "=foo", "", "CUDA_VISIBLE_DEVICES=0\u{0}3"] {
         let sandbox = Sandbox::new("");
         sandbox.write_spec(&gpu_spec(&["CUDA_VISIBLE_DEVICES=0", entry]));
         let ran = sandbox.create().failed_with(4);
