@@ -117,8 +117,8 @@ pub fn parse(args: &[OsString]) -> Invocation {
         Some(b"create" | b"run") => {
             let (mut bundle, mut config) = (None, None);
             out.id = words.options_anywhere(CREATE_VALUES, |name, value| match name {
-                b"bundle" | b"b" => bundle = Some(value),
-                b"config" | b"f" => config = Some(value),
+                b"bundle" | b"b" => bundle = value,
+                b"config" | b"f" => config = value,
                 _ => {}
             });
             out.command = Command::Create { bundle, config };
@@ -137,7 +137,7 @@ pub fn parse(args: &[OsString]) -> Invocation {
             let mut resources = None;
             out.id = words.options_anywhere(UPDATE_VALUES, |name, value| {
                 if matches!(name, b"resources" | b"r") {
-                    resources = Some(value);
+                    resources = value;
                 }
             });
             out.command = Command::Update { resources };
@@ -204,14 +204,14 @@ impl<'a> Words<'a> {
     fn options_anywhere(
         &mut self,
         with_value: &'static [&'static str],
-        mut take: impl FnMut(&[u8], PathBuf),
+        mut take: impl FnMut(&[u8], Option<PathBuf>),
     ) -> Option<OsString> {
         let mut id = None;
         while self.position < self.args.len() {
             if let Some(option) = self.option(with_value) {
-                // An empty value is no value to runc.
-                if let Some(value) = option.value.filter(|value| !value.is_empty()) {
-                    take(option.name, PathBuf::from(value));
+                // An empty value is no value to runc, and takes an earlier one back.
+                if let Some(value) = option.value {
+                    take(option.name, (!value.is_empty()).then(|| PathBuf::from(value)));
                 }
             } else if let Some(word) = self.next() {
                 id = id.or_else(|| Some(word.to_owned()));
@@ -301,6 +301,7 @@ mod tests {
         assert_eq!(read("create c").command, create(None));
         assert_eq!(read("create --bundle= c").command, create(None));
         assert_eq!(read("create -b /a --bundle /b c").command, create(Some("/b")));
+        assert_eq!(read("create --bundle /a --bundle= c").command, create(None));
         assert_eq!(read("exec -p /f -t c").command, Command::Exec { process: Some("/f".into()) });
         assert_eq!(read("exec --process=/f c").command, Command::Exec { process: Some("/f".into()) });
         assert!(read("--debug create c").debug);

@@ -16,7 +16,7 @@ use crate::node::DeviceNode;
 use crate::plan::{Plan, Verdict};
 use crate::record::Variables;
 use crate::situation::{HostFacts, Injection, Situation};
-use crate::spec::{Spec, allowed};
+use crate::spec::{Spec, SpecNode, allowed};
 use crate::toolkit;
 
 /// Everything that a container's configuration gets or loses.
@@ -130,7 +130,8 @@ pub fn edits(
     let verified = match situation.injection {
         Injection::Nvidia => Vec::new(),
         Injection::Engine | Injection::Native => {
-            verified(&wanted, places.control_nodes, &present(spec, host, &out.mend))
+            let there = [present(spec, host, &out.mend), out.device_nodes.clone()].concat();
+            verified(&wanted, places.control_nodes, &there)
         }
     };
     out.hook = Some(hook_entry(plan, situation, inventory, places, &verified));
@@ -222,8 +223,15 @@ fn is_gpu_path(path: &str) -> bool {
 
 /// The nodes that the spec makes or binds, mended.
 fn present(spec: Spec<'_>, host: &HostFacts, mend: &[DeviceNode]) -> Vec<DeviceNode> {
-    let devices = spec.nodes().into_iter().map(|node| {
-        let mended = mend.iter().find(|mended| mended.number == node.number);
+    let nodes = spec.nodes();
+    // Of several nodes of one GPU the one by its name is mended, else the first.
+    let place = |mended: &DeviceNode| {
+        let is_it = |node: &SpecNode<'_>| node.number == mended.number;
+        let named = nodes.iter().position(|node| is_it(node) && node.path == mended.path);
+        named.or_else(|| nodes.iter().position(|node| is_it(node) && is_gpu_path(node.path)))
+    };
+    let devices = nodes.iter().enumerate().map(|(at, node)| {
+        let mended = mend.iter().find(|mended| place(mended) == Some(at));
         mended.cloned().unwrap_or_else(|| DeviceNode { path: node.path.to_owned(), number: node.number })
     });
     let mounts = spec.mounts();

@@ -126,7 +126,7 @@ pub enum InvalidInventory {
     /// Written by another version of this program.
     #[error("schemaVersion is {0}, this program reads {SCHEMA_VERSION}")]
     SchemaVersion(u32),
-    /// Two GPUs with one index, minor or UUID, or MIG devices with one UUID.
+    /// Two GPUs with one index, minor, PCI address or UUID, or MIG devices with one UUID.
     #[error("{0} occurs twice")]
     Duplicate(String),
     /// A UUID that is none.
@@ -172,6 +172,7 @@ impl Inventory {
         for gpu in &self.gpus {
             names.push(format!("index {}", gpu.index));
             names.push(format!("minor {}", gpu.minor));
+            names.extend(gpu.pci_bus_id.map(|address| format!("PCI address {address}")));
             names.push(gpu.uuid.to_string());
             names.extend(gpu.mig.iter().map(|mig| mig.uuid.to_string()));
         }
@@ -314,6 +315,12 @@ mod tests {
     fn contradictions_are_refused() {
         let twice = TWO.replace("GPU-b", "GPU-a");
         assert!(matches!(Inventory::from_json(twice.as_bytes()), Err(InvalidInventory::Duplicate(_))));
+        let placed = |index: u32| {
+            format!(r#"{{"index":{index},"minor":{index},"uuid":"GPU-{index}","pciBusId":"0000:07:00.0"}}"#)
+        };
+        let one_place = format!(r#"{{"schemaVersion":1,"gpus":[{},{}]}}"#, placed(0), placed(1));
+        let error = Inventory::from_json(one_place.as_bytes()).expect_err("two GPUs in one place");
+        assert_eq!(error.to_string(), "PCI address 00000000:07:00.0 occurs twice");
         let later = TWO.replace(r#""schemaVersion":1"#, r#""schemaVersion":2"#);
         assert!(matches!(Inventory::from_json(later.as_bytes()), Err(InvalidInventory::SchemaVersion(2))));
         assert!(matches!(Inventory::from_json(b"{"), Err(InvalidInventory::Json(_))));

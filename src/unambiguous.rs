@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde_json::Value;
 
 /// The members that we read or write, at whatever place.
@@ -44,6 +44,11 @@ const MEMBERS: [&str; 27] = [
 
 /// Objects whose keys are anybody's own words.
 const FREE: [&str; 3] = ["annotations", "sysctl", "unified"];
+
+/// The member under which serde_json hands a number on with all its digits. An object of somebody's with this member
+/// would become that number.
+// serde_json, src/number.rs, TOKEN.
+const NUMBER: &str = "$serde_json::private::Number";
 
 /// Reads JSON in which no member is there twice, and none that we know is spelled in another case.
 ///
@@ -82,7 +87,11 @@ impl<'de> Visitor<'de> for Any {
             if !self.free && MEMBERS.iter().any(|member| *member != key && folded(member).eq(folded(&key))) {
                 return Err(A::Error::custom(format_args!("the member {key:?} is in another case than it should be")));
             }
-            map.next_value_seed(Any { free: FREE.contains(&&*key) })?;
+            if key == NUMBER {
+                map.next_value_seed(Digits)?;
+            } else {
+                map.next_value_seed(Any { free: FREE.contains(&&*key) })?;
+            }
             if let Some(key) = seen.replace(key) {
                 return Err(A::Error::custom(format_args!("the member {key:?} is there twice")));
             }
@@ -111,6 +120,32 @@ impl<'de> Visitor<'de> for Any {
         Ok(())
     }
     fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+}
+
+/// The digits of a number, which come as a `String` of the reader's own; a text of the file never does.
+struct Digits;
+
+impl<'de> DeserializeSeed<'de> for Digits {
+    type Value = ();
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl Visitor<'_> for Digits {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no member called {NUMBER:?}, which cannot be kept")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
+        Err(E::invalid_type(Unexpected::Str(text), &self))
+    }
+
+    fn visit_string<E>(self, _: String) -> Result<(), E> {
         Ok(())
     }
 }
@@ -158,6 +193,9 @@ mod tests {
             ("{} {}", "trailing"),
             ("\u{feff}{}", "expected value"),
             (r#"{"a":"\ud800"}"#, "hex escape"),
+            (r#"{"a":{"$serde_json::private::Number":"1"}}"#, "no member called"),
+            (r#"{"a":{"\u0024serde_json::private::Number":"1"}}"#, "no member called"),
+            (r#"{"a":{"b":1,"$serde_json::private::Number":{}}}"#, "no member called"),
             (&"[".repeat(1000), "recursion limit"),
         ] {
             let error = parse(text.as_bytes()).expect_err(text).to_string();

@@ -93,8 +93,8 @@ fn read(path: &Path) -> Result<Vec<u8>, CgroupError> {
 }
 
 /// A v1 directory of the container's own decides, else a v2 cgroup of its own: on a hybrid host the kernel lists both,
-/// and a runtime uses one of them.
-fn locate(theirs: &str, ours: &str, mounts: &[Mount]) -> DeviceCgroup {
+/// and a runtime uses one of them. `theirs` and `ours` are texts of `/proc/PID/cgroup`; nothing is opened.
+pub fn locate(theirs: &str, ours: &str, mounts: &[Mount]) -> DeviceCgroup {
     let own_v1 = v1_path(theirs).filter(|path| !contains(path, v1_path(ours)));
     let own_v2 = v2_path(theirs).filter(|path| !contains(path, v2_path(ours)));
     let of_devices =

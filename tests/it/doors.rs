@@ -112,6 +112,30 @@ fn a_gpu_under_anothers_name() {
     check(&[named("/gpu", 3)], &[named("/gpu", 3), own]);
 }
 
+/// The hook verifies a node that we add beside the operator's own name for the GPU, at the first door as at the second.
+#[test]
+fn a_node_that_is_added_beside_another_name_is_verified() {
+    let node = json!({"path": "/gpu", "type": "c", "major": 195, "minor": 3, "fileMode": 0o600});
+    let before = json!({"process": {"env": []}, "linux": {"devices": [node]}});
+    let once = pass(&before, &world("a100x4")).after;
+    let args = once.pointer("/hooks/createRuntime/0/args").unwrap().as_array().unwrap();
+    assert!(args.contains(&json!("--node=/dev/nvidia3=195:3")), "{args:?}");
+    assert_eq!(pass(&once, &world("a100x4")).after, once);
+}
+
+/// Both names of one GPU are verified, at the first door as at the second; nobody gave either of them a mode.
+#[test]
+fn two_names_of_one_gpu_are_both_verified() {
+    let node = |path: &str| json!({"path": path, "type": "c", "major": 195, "minor": 1});
+    let before = json!({"process": {"env": []}, "linux": {"devices": [node("/dev/nvidia1"), node("/dev/nvidia3")]}});
+    let once = pass(&before, &world("a100x4")).after;
+    let args = once.pointer("/hooks/createRuntime/0/args").unwrap().as_array().unwrap();
+    for name in ["nvidia1", "nvidia3"] {
+        assert!(args.contains(&json!(format!("--node=/dev/{name}=195:1"))), "{args:?}");
+    }
+    assert_eq!(pass(&once, &world("a100x4")).after, once);
+}
+
 /// A refused container is not edited, not even to drop a repeated entry.
 #[test]
 fn a_refused_plan_has_no_edits() {

@@ -53,6 +53,8 @@ mod scenarios;
 mod semantics;
 mod sessions;
 mod stand_in;
+mod supply;
+mod threats;
 mod toolkit;
 mod typed;
 mod units;

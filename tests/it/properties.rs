@@ -2,6 +2,7 @@
 
 mod files;
 mod generate;
+mod million;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -110,7 +111,9 @@ fn applying_twice_is_applying_once() {
     check(800, &files::cases(), |case| {
         let once = pass(&case.config, &case.world);
         let twice = pass(&once.after, &World { host: files::mounts_of(&case, &once), ..case.world.clone() });
-        if once.plan.verdict != Verdict::Refused && once.plan.openable() == once.plan.kept() {
+        // Where nothing was granted there is no record, and a swarm's variable that said so is gone by the second door.
+        let is_forgotten = once.plan.verdict == Verdict::NotApplicable && !once.edits.unset_env.is_empty();
+        if once.plan.verdict != Verdict::Refused && once.plan.openable() == once.plan.kept() && !is_forgotten {
             prop_assert_ne!(twice.plan.verdict, Verdict::Refused);
             law(same(&once.after, &twice.after))?;
         }
