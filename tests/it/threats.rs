@@ -30,7 +30,9 @@ fn repository() -> PathBuf {
 fn entries() -> Vec<Entry> {
     let folder = std::fs::read_dir(repository().join("tests/weakened.d")).unwrap();
     let files = folder.map(|entry| entry.unwrap().path());
-    files.flat_map(|file| toml::from_str::<Weakened>(&std::fs::read_to_string(file).unwrap()).unwrap().weakened).collect()
+    files
+        .flat_map(|file| toml::from_str::<Weakened>(&std::fs::read_to_string(file).unwrap()).unwrap().weakened)
+        .collect()
 }
 
 fn page() -> String {
