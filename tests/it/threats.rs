@@ -97,6 +97,9 @@ fn named_tests(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2).filter(|word| word.contains("::"))
 }
 
+/// Rules about how the whole is made, which no small patch takes back.
+const NOT_WEAKENED: [u32; 3] = [1, 9, 38];
+
 #[test]
 fn every_rule_has_its_code_and_its_test() {
     let page = page();
@@ -113,7 +116,8 @@ fn every_rule_has_its_code_and_its_test() {
         }
         assert!(!applies || !files.is_empty(), "R{number} names no code");
         assert!(!applies || named_tests(tests).next().is_some(), "R{number} names no test");
-        assert_eq!(applies, weakened.contains(&format!("R{number}")), "R{number} in tests/weakened.d");
+        let expected = applies && !NOT_WEAKENED.contains(number);
+        assert_eq!(expected, weakened.contains(&format!("R{number}")), "R{number} in tests/weakened.d");
     }
 }
 
