@@ -14,7 +14,7 @@ use super::apply::{apply_without_new, make_room};
 use crate::device::DeviceNumber;
 use crate::node::{DeviceNode, NODE_MODE};
 
-/// The text of a configuration with these edits: what [`super::apply`] makes of it, written down.
+/// The text of a configuration with these edits: what [`super::apply()`] makes of it, written down.
 ///
 /// # Errors
 /// None is known: a value with string keys always serialises.
