@@ -143,7 +143,13 @@ fn type_it(case: &mut Case, typed: Typed) {
         How::Image => image.push(value),
         _ => env.push(value),
     }
-    env.extend(image.iter().cloned());
+    let key = |entry: &String| entry.split_once('=').map(|(key, _)| key.to_owned());
+    for entry in image.iter() {
+        // As dockerd does.
+        if !env.iter().any(|there| key(there) == key(entry)) {
+            env.push(entry.clone());
+        }
+    }
     case.config["process"]["env"] = json!(env);
     facts.config_env = Some(env);
 }
@@ -275,9 +281,9 @@ fn image_adds_nothing(case: &Case, passed: &Passed) -> Result<(), String> {
     let Some(image) = case.world.facts.image_env.clone().filter(|_| !trusts) else { return Ok(()) };
     let mut bare = case.clone();
     let env = bare.world.facts.config_env.take().unwrap_or_default();
-    // Docker stores the user's entries first.
-    let users = env.len() - env.iter().rev().zip(image.iter().rev()).take_while(|(one, other)| one == other).count();
-    let user: Vec<String> = env[..users].to_vec();
+    // Whose an entry is that both have, nobody can say.
+    let own = users_own(&env, &image).filter(|user| !user.iter().any(|entry| image.contains(entry)));
+    let Some(user) = own else { return Ok(()) };
     bare.config["process"]["env"] = json!(user);
     bare.world.facts.config_env = Some(user);
     bare.world.facts.image_env = Some(Vec::new());
@@ -289,4 +295,18 @@ fn image_adds_nothing(case: &Case, passed: &Passed) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("the image {image:?} gets {:?}, without it {:?}", passed.plan.grant.devices, without.devices))
+}
+
+/// The user's entries, which Docker stores first: the fewest behind which there is just what is left of the image's.
+fn users_own(env: &[String], image: &[String]) -> Option<Vec<String>> {
+    let key = |entry: &String| entry.split_once('=').map(|(key, _)| key.to_owned());
+    (0..=env.len()).map(|count| &env[..count]).find_map(|user| {
+        let mut all = user.to_vec();
+        for entry in image {
+            if user.is_empty() || !all.iter().any(|there| key(there) == key(entry)) {
+                all.push(entry.clone());
+            }
+        }
+        (all == env).then(|| user.to_vec())
+    })
 }
