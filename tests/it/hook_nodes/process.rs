@@ -58,8 +58,10 @@ fn a_state_is_read_to_its_end_and_no_further_than_its_limit() {
     let mut child = hook(&["createRuntime", "--root=/nonexistent", "--node", GPU1]);
     let mut stdin = child.stdin.take().unwrap();
     let block = vec![b' '; 1 << 20];
-    // The hook gives up on the way, so that the last writes may fail.
-    while stdin.write_all(&block).is_ok() {}
+    // Twice what it takes. It gives up on the way, so that the last writes may fail.
+    let mut blocks = std::iter::repeat_n(&block, 8);
+    let _given_up = blocks.try_for_each(|block| stdin.write_all(block));
+    drop(stdin);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(4));
     assert!(texts(&output).1.contains("longer than"));
