@@ -110,7 +110,7 @@ fn what_the_hook_starts_gets_no_variable() {
     let config: Vec<&str> = config.lines().filter(|line| !line.starts_with("inventory")).collect();
     sandbox.write("prefix/etc/cudaview/config.toml", config.join("\n"));
     let seen = sandbox.path("seen");
-    let script = format!("#!/bin/sh\ncat /proc/$$/environ >'{0}'; echo done >>'{0}'; exit 3\n", seen.display());
+    let script = format!("#!/bin/sh\n/bin/cat /proc/$$/environ >'{0}'; echo done >>'{0}'; exit 3\n", seen.display());
     write_program(&sandbox.path("prefix/bin/cudaview-nvml"), script.as_bytes());
     sandbox.write_spec(&gpu_spec(&["CUDA_VISIBLE_DEVICES=3"]));
     let state = serde_json::json!({"id": "c1", "pid": std::process::id(), "bundle": sandbox.path("bundle")});
