@@ -17,23 +17,18 @@ const HOOK: &str = env!("CARGO_BIN_EXE_cudaview-hook");
 
 /// A program that starts another with twenty more descriptors, one of them the host's root, one of them to be written to,
 /// a low limit for core dumps that may be raised, and a working directory of its own.
-const SURROUNDINGS: &str = "
-import os, resource, sys
-os.closerange(3, 256)
-flags = {7: ('/', os.O_RDONLY), 9: ('/dev/null', os.O_RDWR)}
-for number in range(4, 23):
-    source = os.open(*flags.get(number, ('/dev/null', os.O_RDONLY)))
-    os.dup2(source, number)
-    os.close(source)
-os.set_inheritable(os.open('/dev/null', os.O_RDONLY), True)
-resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-os.umask(0o077)
-os.execv(sys.argv[1], sys.argv[1:])
-";
+const SURROUNDINGS: &str = r#"
+for n in /proc/$$/fd/*; do n=${n##*/}; [ "$n" -le 2 ] || eval "exec $n>&-"; done
+for n in {3..22}; do eval "exec $n</dev/null"; done
+exec 7</ 9<>/dev/null
+ulimit -c unlimited
+umask 077
+exec "$@"
+"#;
 
 fn surrounded(program: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new("env");
-    command.args(["--block-signal", "--ignore-signal=TERM,INT,ALRM,CHLD", "python3", "-c", SURROUNDINGS]);
+    command.args(["--block-signal", "--ignore-signal=TERM,INT,ALRM,CHLD", "bash", "-c", SURROUNDINGS, "bash"]);
     command
         .arg(program)
         .args(arguments)
@@ -45,7 +40,7 @@ fn surrounded(program: &Path, arguments: &[&str]) -> Command {
 #[test]
 #[ignore = "needs root and engines: sudo tests/run"]
 fn nothing_inherited_is_left_in_the_hook() {
-    require(&["python3", "runc"]);
+    require(&["bash", "runc"]);
     let folder = tempfile::tempdir().unwrap();
     let arguments =
         [&["createRuntime"][..], &["createRuntime", "--root=/r", "--node=/dev/nvidia1=195:1"], &["precreate"]];
@@ -110,7 +105,7 @@ fn what_the_hook_starts_gets_no_variable() {
     let config: Vec<&str> = config.lines().filter(|line| !line.starts_with("inventory")).collect();
     sandbox.write("prefix/etc/cudaview/config.toml", config.join("\n"));
     let seen = sandbox.path("seen");
-    let script = format!("#!/bin/sh\ncat /proc/$$/environ >'{0}'; echo done >>'{0}'; exit 3\n", seen.display());
+    let script = format!("#!/bin/sh\n/bin/cat /proc/$$/environ >'{0}'; echo done >>'{0}'; exit 3\n", seen.display());
     write_program(&sandbox.path("prefix/bin/cudaview-nvml"), script.as_bytes());
     sandbox.write_spec(&gpu_spec(&["CUDA_VISIBLE_DEVICES=3"]));
     let state = serde_json::json!({"id": "c1", "pid": std::process::id(), "bundle": sandbox.path("bundle")});
