@@ -28,6 +28,19 @@ pub fn numbers(text: &str) -> Option<Vec<u32>> {
     (!out.is_empty()).then_some(out)
 }
 
+/// Whether these are several names of GPUs, apart by commas: `GPU-a11,GPU-a31`, `0:1,2`.
+pub fn are_gpu_names(list: &str) -> bool {
+    let is_name = |name: &str| {
+        let of_uuid = name.strip_prefix("GPU-").or_else(|| name.strip_prefix("MIG-"));
+        let is_uuid = of_uuid.is_some_and(|rest| {
+            !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'/'))
+        });
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        is_uuid || name.splitn(2, ':').all(is_number)
+    };
+    list.contains(',') && list.split(',').all(is_name)
+}
+
 /// These devices, those first that a value has by the numbers of the host, `3` or `0:1`: they were meant, most likely.
 pub fn meant_first(inventory: &Inventory, value: &str, devices: &[Device]) -> Vec<Device> {
     let entries: Vec<&str> = value.split(',').map(str::trim).collect();
@@ -120,6 +133,16 @@ mod tests {
             ("0:1", None),
         ] {
             assert_eq!(numbers(text), meant, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn names_of_gpus_are_known_by_their_form() {
+        for list in ["GPU-a11,GPU-a31", "0,MIG-0100c0de", "0:1,2"] {
+            assert!(are_gpu_names(list), "{list:?}");
+        }
+        for list in ["GPU-a11", "0,two", "GPU-,0", "0,capabilities=utility", "0,", "GPU-a11,'GPU-a31"] {
+            assert!(!are_gpu_names(list), "{list:?}");
         }
     }
 

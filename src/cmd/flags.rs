@@ -112,7 +112,8 @@ fn gpus_hint(text: &str, error: &InvalidGpus) -> String {
     }
     // `device=0,2`: one list, for which Docker needs the inner quotes.
     let is_one_list = plain.starts_with("device=") && fields[1..].iter().all(|field| !field.contains('='));
-    if *error == InvalidGpus::CountAndIds && is_one_list {
+    let names_gpus = device.is_some() && spelling::are_gpu_names(plain.trim_start_matches("device="));
+    if is_one_list && (*error == InvalidGpus::CountAndIds || names_gpus) {
         let list = plain.trim_start_matches("device=");
         let list = spelling::numbers(list).map_or_else(|| list.to_owned(), |numbers| joined(&numbers));
         return format!("--gpus '\"device={list}\"' (the inner quotes must reach Docker)");

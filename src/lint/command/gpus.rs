@@ -55,6 +55,13 @@ impl Words<'_> {
                 Some(names(&numbers))
             }
             (Ok(flag), _) => Some(flag.selection),
+            (Err(error), None) if is_list && spelling::are_gpu_names(plain.trim_start_matches("device=")) => {
+                let list = plain.trim_start_matches("device=");
+                let fault = self.fault(flag, Code::GpusUnquotedList, Severity::Error, unquoted_names(list, &error));
+                let edit = Edit::Set(position, format!("\"device={list}\""));
+                found.push(Cured { fault, edits: Some(vec![edit]) });
+                Some(Selection::Names(list.split(',').map(str::to_owned).collect()))
+            }
             (Err(error), numbers) => {
                 let fix = match &numbers {
                     Some(numbers) if error != InvalidGpus::CountAndIds => self.dialect.select(numbers),
@@ -110,6 +117,12 @@ fn unquoted(plain: &str, numbers: &[u32]) -> [String; 3] {
         "It stops with \"cannot set both Count and DeviceIDs on device request\".",
         fix,
     )
+}
+
+/// `device=GPU-1,GPU-2`
+fn unquoted_names(list: &str, error: &InvalidGpus) -> [String; 3] {
+    let fix = format!("--gpus '\"device={list}\"' (the inner quotes must reach Docker)");
+    said("Docker reads what follows the comma as a count", format!("It stops: {error}."), fix)
 }
 
 /// `0,2`
