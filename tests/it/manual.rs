@@ -48,6 +48,10 @@ fn every_command_has_its_page() {
     }
     let page = fs::read_to_string(folder.path().join("cudaview-log.1")).expect("a page");
     assert!(page.contains(".TH cudaview-log 1") && page.contains("\\-\\-findings"), "{page}");
+    // What is there to be pasted is neither filled nor hyphenated, and what follows is again.
+    let page = fs::read_to_string(folder.path().join("cudaview-explain.1")).expect("a page");
+    assert!(page.contains("\nExamples:\n.nf\n  cudaview explain ") && !page.contains("EXTRA"), "{page}");
+    assert_eq!(page.matches("\n.nf\n").count(), page.matches("\n.fi\n").count(), "{page}");
     let (code, _, stderr) = text(&cudaview().args(["manual", "/nowhere/here"]).output().expect("cudaview starts"));
     assert_eq!(code, Some(1));
     assert!(stderr.contains("failed to write manual pages to /nowhere/here"), "{stderr}");
