@@ -51,7 +51,7 @@ enum Command {
     /// What the program will see, who decided it, what to type instead
     #[command(after_help = EXPLAIN_AFTER, override_usage = EXPLAIN_USAGE)]
     Explain(Box<ExplainArgs>),
-    /// Faults in Dockerfiles, Compose files and docker run commands
+    /// Faults in Dockerfiles, Compose files, images, docker run lines
     #[command(after_help = LINT_AFTER, override_usage = LINT_USAGE)]
     Lint(LintArgs),
     /// The GPUs of this host, and their names and numbers
@@ -143,8 +143,8 @@ image up itself; where it is not there the report says so.
 
 --image takes a name in the store of Docker, podman or (for root) containerd,
 an OCI layout (a folder or a tar file), or what docker save wrote; of several
-in one file, FILE:NAME. The report names the step of its making that set each variable. Nothing is pulled,
-started or unpacked.
+in one file, FILE:NAME. The report names the step of its making that set each
+variable. Nothing is pulled, started or unpacked.
 
 --compose reads one file with its .env and env_file, as Compose does; variables
 of your shell count. Several services are a table, --service one report.

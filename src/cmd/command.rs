@@ -21,6 +21,10 @@ const COMPOSE_FILES: [&str; 4] = ["compose.yaml", "compose.yml", "docker-compose
 /// Flags of `docker` that name another daemon than the one that is asked.
 const ELSEWHERE: [&str; 4] = ["-H", "--host", "--context", "-c"];
 
+/// For whoever put a `docker exec` behind `explain`.
+const ABOUT_EXEC: &str =
+    "cudaview explain --container NAME --exec-env CUDA_VISIBLE_DEVICES=0 asks about an added process";
+
 /// Whether these words are a command, rather than the name of a finding.
 pub(super) fn is_command(words: &[String]) -> bool {
     match words {
@@ -37,7 +41,12 @@ pub(super) fn run(arguments: &ExplainArgs) -> Result<(), Failure> {
         return Err(Failure::usage(format!("flags of {} stand before it", quoted(&words)), hint));
     }
     let command = typed::parse(&arguments.words).map_err(|error| {
-        let hint = "docker run, podman run, nerdctl run and docker compose up are read";
+        let adds_a_process = matches!(&error, InvalidCommand::Verb(verb) if verb.ends_with(" exec"));
+        let hint = if adds_a_process {
+            ABOUT_EXEC
+        } else {
+            "docker run, podman run, nerdctl run and docker compose up are read"
+        };
         Failure::usage(format!("failed to read the command: {error}"), hint)
     })?;
     match command {
@@ -51,10 +60,7 @@ fn explain_run(run: &TypedRun, arguments: &ExplainArgs) -> Result<(), Failure> {
         let text = format!("{} run names no image", run.client.name());
         return Err(Failure::usage(text, "flags, then the image, then its command"));
     };
-    for at in &run.unknown {
-        let word = run.words.get(*at).map_or("", String::as_str);
-        note(&format!("{} is no flag that is known; what follows it may have been misread", quoted(word)));
-    }
+    note_unknown(run);
     let mut what_if = flags(run)?;
     let config = load_config(arguments)?;
     let source = match &arguments.image {
@@ -72,6 +78,14 @@ fn explain_run(run: &TypedRun, arguments: &ExplainArgs) -> Result<(), Failure> {
     };
     let (what_if, origin_unknown) = as_kept(run.client, name, what_if);
     of_flags(&what_if, source, origin_unknown, arguments, &config)
+}
+
+/// Says which flags are in no table.
+pub(super) fn note_unknown(run: &TypedRun) {
+    for at in &run.unknown {
+        let word = run.words.get(*at).map_or("", String::as_str);
+        note(&format!("{} is no flag that is known; what follows it may have been misread", quoted(word)));
+    }
 }
 
 /// What the engine keeps of whose a value is, and why it may not be known.

@@ -137,7 +137,7 @@ fn text_of(path: &Path) -> Result<String, Failure> {
         anyhow::ensure!(content.len() <= SIZE_LIMIT, "it is larger than {} MiB", SIZE_LIMIT >> 20);
         String::from_utf8(content).context("not UTF-8")
     };
-    read().map_err(|error| bad(path, error, ""))
+    read().map_err(|error| bad(path, error, "--compose takes one Compose file, in YAML"))
 }
 
 /// A file of assignments; `None` where it is not there and need not be.

@@ -49,6 +49,10 @@ pub(super) fn run(arguments: &ExplainArgs) -> Result<(), Failure> {
     match arguments.words.as_slice() {
         [] => {}
         [name] if !about_container => return print_page(name, arguments.format),
+        [first, ..] if !about_container => {
+            let text = format!("{} is neither docker, podman nor nerdctl", quoted(first));
+            return Err(Failure::usage(text, EXPLAIN_TAKES));
+        }
         words => {
             let text = format!("explain takes no words beside its flags: {}", quoted(&words.join(" ")));
             return Err(Failure::usage(text, EXPLAIN_TAKES));

@@ -9,6 +9,11 @@ use crate::spelling;
 use crate::sys::containers::Places;
 use crate::sys::images::{self, FoundImage, ImageError, Store};
 
+/// Whether a file that begins so is compressed; [`find`] says what to do about it.
+pub(super) fn is_compressed(start: &[u8]) -> bool {
+    images::is_compressed(start)
+}
+
 /// The image, for `lint`.
 pub(super) fn find(text: &str) -> Result<Image, Failure> {
     Ok(found(text)?.image)

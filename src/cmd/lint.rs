@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::Context;
 
 use super::cli::{Format, LINT_TAKES, LintArgs};
+use super::command::note_unknown;
 use super::output::{Failure, aside, note, print, print_json, style};
 use crate::exit::Exit;
 use crate::finding::{Code, quoted};
@@ -23,6 +24,9 @@ const LIMIT: u64 = 1 << 20;
 const ABOUT: &str = "cudaview lint Dockerfile compose.yaml, cudaview lint --image NAME, or a whole command behind --: \
                      cudaview lint -- docker run --gpus 1 IMAGE";
 
+/// What stands in files.
+const LINT_FILES: &str = "lint takes Dockerfiles, Compose files, and images in files";
+
 /// Whether something was found.
 pub(super) fn run(arguments: &LintArgs) -> Result<Exit, Failure> {
     let ignored: Vec<Code> = arguments.ignore.iter().map(|name| code(name)).collect::<Result<_, _>>()?;
@@ -34,6 +38,7 @@ pub(super) fn run(arguments: &LintArgs) -> Result<Exit, Failure> {
         let usage = |error| Failure::usage(anyhow::Error::new(error).to_string(), ABOUT);
         match parse(&arguments.command).map_err(usage)? {
             Typed::Run(typed) if names.is_empty() && arguments.image.is_empty() => {
+                note_unknown(&typed);
                 let checked = command(&typed, &|code| ignored.contains(&code));
                 let env_files = typed.values("env-file").filter_map(env_file_of).collect();
                 return say_command(&checked, &without(env_files, &ignored), arguments.format);
@@ -115,7 +120,7 @@ fn look(name: &str) -> Result<Looked, Failure> {
     };
     let text = read(name).map_err(|error| {
         let is_client = matches!(name, "docker" | "podman" | "nerdctl");
-        bad(error, if is_client { LINT_TAKES } else { "lint takes Dockerfiles and Compose files" })
+        bad(error, if is_client { LINT_TAKES } else { LINT_FILES })
     })?;
     let Some(kind) = Kind::of(name, &text) else {
         let hint = "a name with Dockerfile or Containerfile in it, or one that ends with .yaml or .yml";
@@ -129,17 +134,19 @@ fn look(name: &str) -> Result<Looked, Failure> {
     Ok(Looked::file(name.to_owned(), text, faults))
 }
 
-/// An OCI layout or a tar file.
+/// An OCI layout or a tar file; a compressed one too, of which the reader says what to do.
 fn is_image(path: &Path) -> bool {
     // Where a tar file says that it is one; the rest of it is the reader's.
     const MAGIC: (usize, &[u8]) = (257, b"ustar");
     if path.is_dir() {
         return ["oci-layout", "index.json", "manifest.json"].iter().any(|name| path.join(name).is_file());
     }
-    let mut head = [0; MAGIC.0 + MAGIC.1.len()];
+    let length = MAGIC.0 + MAGIC.1.len();
+    let mut head = Vec::new();
     // Not of a pipe: what is read of it is gone.
-    let mut read = || path.is_file().then(|| std::fs::File::open(path)?.read_exact(&mut head));
-    read().is_some_and(|read| read.is_ok()) && head.ends_with(MAGIC.1)
+    let mut read = || path.is_file().then(|| std::fs::File::open(path)?.take(length as u64).read_to_end(&mut head));
+    let is_read = read().is_some_and(|read| read.is_ok());
+    is_read && ((head.len() == length && head.ends_with(MAGIC.1)) || super::image::is_compressed(&head))
 }
 
 /// The text of a file; `-` is standard input.
@@ -163,7 +170,7 @@ fn say_files(files: &[Looked], format: Format) -> Result<Exit, Failure> {
         Format::Human if !found => print("nothing found\n")?,
         Format::Human => {
             print(&lint_files(files, style()))?;
-            aside(&lint_footer(files));
+            aside(&lint_footer(files, style()));
         }
     }
     Ok(if found { Exit::Failed } else { Exit::Done })
@@ -178,7 +185,7 @@ fn say_command(checked: &Checked, env_files: &[Looked], format: Format) -> Resul
         Format::Human => {
             print(&lint_command(checked, env_files, style()))?;
             if checked.fixed.is_none() {
-                aside(&lint_command_footer(checked, env_files));
+                aside(&lint_command_footer(checked, env_files, style()));
             }
         }
     }

@@ -243,7 +243,7 @@ fn order_matters(asked: &Asked<'_>, numbers: &[u32]) -> Answer {
 /// Two selections, of which one counts.
 pub(super) fn selected_twice(assignment: &Assignment, other: &str) -> Fault {
     let value = quoted(assignment.value.as_deref().unwrap_or_default());
-    let text = format!("{NVIDIA}={value} is outranked by {other}, which say something else.");
+    let text = format!("{NVIDIA}={value} is outranked by {other}, and asks for something else.");
     let said = said("GPUs are selected twice, and not the same", text, format!("delete {NVIDIA}"));
     assignment.fault(Code::SelectedTwice, Severity::Warning, said)
 }

@@ -39,7 +39,9 @@ pub fn gone(record: &Value, place: &str, style: Style) -> String {
     out.push_str("\nFrom the audit trail\n");
     let mut row = |label: &str, text: String| out.push_str(&style.beside(&format!("  {label}"), COLUMN, &[text]));
     row("when", plain(text("time")));
-    row("container", format!("{} of {}", plain(&cut(text("id"))), plain(text("engine"))));
+    // The engine is null where no file of one says whose it is.
+    let of = if text("engine").is_empty() { String::new() } else { format!(" of {}", plain(text("engine"))) };
+    row("container", plain(&cut(text("id"))) + &of);
     if !text("image").is_empty() {
         row("image", quoted(text("image")));
     }

@@ -86,7 +86,7 @@ fn all<'a>(checked: &'a Checked, env_files: &'a [Looked]) -> Vec<&'a Fault> {
 }
 
 /// What a person is told at the end, beside the report.
-pub fn lint_footer(files: &[Looked]) -> String {
+pub fn lint_footer(files: &[Looked], style: Style) -> String {
     let faults: Vec<&Fault> = files.iter().flat_map(|file| &file.faults).collect();
     let with = files.iter().filter(|file| !file.faults.is_empty()).count();
     let images = files.iter().filter(|file| file.origins.is_some()).count();
@@ -99,12 +99,19 @@ pub fn lint_footer(files: &[Looked]) -> String {
     };
     // An image has no comments.
     let silence = if images == files.len() { "--ignore CODE" } else { "# cudaview: ignore=CODE" };
-    format!("\n{} in {with} {noun} (cudaview explain CODE; silence: {silence})\n", counts(&faults))
+    footer(&format!("{} in {with} {noun}", counts(&faults)), silence, style)
 }
 
 /// The same for a command whose fix is not certain.
-pub fn lint_command_footer(checked: &Checked, env_files: &[Looked]) -> String {
-    format!("\n{} (cudaview explain CODE; silence: --ignore CODE)\n", counts(&all(checked, env_files)))
+pub fn lint_command_footer(checked: &Checked, env_files: &[Looked], style: Style) -> String {
+    footer(&counts(&all(checked, env_files)), "--ignore CODE", style)
+}
+
+/// What to type stays whole: where the line is too narrow it goes to the next.
+fn footer(counts: &str, silence: &str, style: Style) -> String {
+    let more = format!("(cudaview explain CODE; silence: {silence})");
+    let fits = counts.len() + 1 + more.len() <= style.width;
+    format!("\n{counts}{}{more}\n", if fits { " " } else { "\n" })
 }
 
 /// `1 error, 2 warnings`

@@ -222,6 +222,7 @@ fn what_cannot_be_looked_at() {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("a.yaml"), "a: [1\nb: 2\n").expect("written");
     std::fs::write(folder.path().join("notes"), "nothing\n").expect("written");
+    std::fs::write(folder.path().join("image.tar.gz"), [0x1f, 0x8b, 8, 0, 0, 0, 0, 0]).expect("written");
     std::fs::write(folder.path().join("Dockerfile"), "# cudaview: ignore=env-cuda-visibel\nFROM a\n").expect("written");
     let run = |arguments: &[&str]| {
         let output = cudaview().current_dir(folder.path()).arg("lint").args(arguments).output();
@@ -235,12 +236,14 @@ fn what_cannot_be_looked_at() {
             run(&["."]),
             run(&["a.yaml"]),
             run(&["notes"]),
+            run(&["image.tar.gz"]),
             run(&["Dockerfile"]),
             run(&["--ignore", "env-cuda-visibel", "Dockerfile"]),
             run(&["Dockerfile", "--", "docker", "run", "IMAGE"]),
             run(&["--", "python", "train.py"]),
             run(&["--", "docker", "run", "--gpus"]),
             run(&["--", "docker", "compose", "up"]),
+            run(&["--", "docker", "run", "--gpu", "all", "IMAGE"]),
             run(&["docker", "run", "IMAGE"]),
             run(&["docker", "run", "--gpus", "1", "IMAGE"]),
             run(&["--", "docker", "run", "--env-file", "missing", "IMAGE"]),

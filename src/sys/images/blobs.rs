@@ -22,6 +22,11 @@ const COMPRESSED: [(&[u8], &str); 4] = [
     (b"BZh", "bzip2 -dc"),
 ];
 
+/// Whether a file that begins so is compressed.
+pub fn is_compressed(start: &[u8]) -> bool {
+    COMPRESSED.iter().any(|(magic, _)| start.starts_with(magic))
+}
+
 /// Where the files are.
 pub(super) enum Blobs {
     Folder(PathBuf),

@@ -10,6 +10,8 @@ mod podman;
 
 use std::path::Path;
 
+pub use blobs::is_compressed;
+
 use crate::image::Image;
 use crate::sys::containers::Places;
 
