@@ -4,8 +4,9 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
+use rules::number;
+pub(crate) use rules::rule;
 pub use rules::{Rule, allowed};
-use rules::{number, rule};
 use serde::Deserialize;
 use serde_json::Value;
 

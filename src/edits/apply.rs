@@ -8,7 +8,7 @@ use super::{ContainerEdits, HOOK_ENV, HookEntry, is_gpu_path};
 use crate::cdi::{self, CdiEdits};
 use crate::device::DeviceNumber;
 use crate::node::{DeviceNode, NODE_MODE};
-use crate::spec::{is_nvidia_hook, is_our_hook};
+use crate::spec::{is_nvidia_hook, is_our_hook, rule};
 
 /// Applies edits to a configuration that [`super::Spec::new`] accepted. Members that are not edited stay as they are.
 pub fn apply(config: &mut Value, edits: &ContainerEdits) {
@@ -88,7 +88,8 @@ fn apply_devices(config: &mut Value, edits: &ContainerEdits) {
     }
     if has(config, "/linux/resources/devices") {
         edit_array(object(object(config, "linux"), "resources"), "devices", |rules| {
-            rules.retain(|rule| rule["allow"] != true || !gone(rule));
+            // One without a type is about every device, whatever numbers stand beside: it is nobody's own.
+            rules.retain(|value| !edits.withhold.iter().any(|number| rule(value).is_single(*number)));
         });
     }
 }
@@ -295,6 +296,19 @@ mod tests {
         let mounts = config["mounts"].as_array().expect("mounts");
         let places: Vec<&str> = mounts.iter().filter_map(|mount| mount["destination"].as_str()).collect();
         assert_eq!(places, ["/a", "/a/b", "/c", "/told"]);
+    }
+
+    #[test]
+    fn a_rule_for_every_device_stays_beside_the_one_that_goes() {
+        let of = |kind: &str| json!({"allow": true, "type": kind, "major": 195, "minor": 2, "access": "rwm"});
+        let mut without = of("c");
+        without.as_object_mut().expect("a rule").remove("type");
+        let stay = [json!({"allow": false, "access": "rwm"}), without, of("a"), of("b")];
+        let rules = [stay.to_vec(), vec![of("c")]].concat();
+        let mut config = json!({"linux": {"resources": {"devices": rules}}});
+        let withhold = vec![DeviceNumber { major: 195, minor: 2 }];
+        apply(&mut config, &ContainerEdits { withhold, ..ContainerEdits::default() });
+        assert_eq!(config["linux"]["resources"]["devices"], json!(stay));
     }
 
     #[test]

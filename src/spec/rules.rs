@@ -24,7 +24,8 @@ pub(super) fn number(value: &Value) -> Option<u32> {
     u32::try_from(value.as_i64()?).ok()
 }
 
-pub(super) fn rule(value: &Value) -> Rule {
+/// A rule as it is written.
+pub(crate) fn rule(value: &Value) -> Rule {
     // Buildah writes rules without `access`; they mean all of it.
     let access = value["access"].as_str().filter(|access| !access.is_empty()).unwrap_or("rwm");
     let kind = value["type"].as_str().and_then(|kind| kind.chars().next()).filter(|kind| *kind != 'a');
