@@ -15,8 +15,8 @@ const VERSION: u32 = 1;
 /// The longest value that a record holds, as JSON: a hook's argument may have 128 KiB, and a record has eight values.
 const LONGEST: usize = 8 << 10;
 
-/// How a mark begins.
-const MARK: &str = "a value of ";
+/// How a mark begins: with a character that no variable of a process can hold.
+const MARK: char = '\0';
 
 /// The variables that cudaview reads and writes.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -49,6 +49,12 @@ impl Variables {
     /// The same with values that a record can hold: one that is too long becomes a mark that only it gets.
     #[must_use]
     pub fn marked(self) -> Self {
+        self.map(|value| if is_long(&value) { Some(format!("{MARK}{}", mark(&value))) } else { Some(value) })
+    }
+
+    /// The same for people: with words for a value that is too long.
+    #[must_use]
+    pub fn told(self) -> Self {
         self.map(|value| if is_long(&value) { Some(mark(&value)) } else { Some(value) })
     }
 
@@ -88,7 +94,7 @@ fn mark(value: &str) -> String {
     let hash = value
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-    format!("{MARK}{} bytes, {hash:016x}", value.len())
+    format!("a value of {} bytes, {hash:016x}", value.len())
 }
 
 /// What was decided for a container.
@@ -238,8 +244,11 @@ mod tests {
         assert_eq!(Record::parse(&text).as_ref(), Some(&record));
         assert_eq!(record.original, variables.clone().marked(), "the same value again");
         let other = Variables { visible_devices: Some("\u{1}".repeat(LONGEST + 1)), ..variables.clone() };
-        assert_ne!(record.original, other.marked());
+        assert_ne!(record.original, other.clone().marked());
         assert!(record.original.has_mark() && record.emitted.visible_devices.is_none());
         assert_eq!(record.emitted.nvidia_visible_devices, variables.nvidia_visible_devices);
+        // An image cannot pass a value of its own for a mark.
+        let told = other.told();
+        assert!(told.values()[0].is_some_and(|value| value.starts_with("a value of ")) && !told.has_mark());
     }
 }

@@ -91,6 +91,30 @@ pub fn host_gpus(indices: &[u32]) -> String {
     format!("{word} {}", list(&indices.iter().map(ToString::to_string).collect::<Vec<_>>()))
 }
 
+/// Names that people type for the variables, too far from them to be found by distance.
+const NEAR: [(&str, &str); 4] = [
+    ("CUDA_VISIBLE_GPUS", "CUDA_VISIBLE_DEVICES"),
+    ("CUDA_VISIBLE_DEVICE_IDS", "CUDA_VISIBLE_DEVICES"),
+    ("NVIDIA_VISIBLE_GPUS", "NVIDIA_VISIBLE_DEVICES"),
+    ("NVIDIA_VISIBLE_DEVICE_IDS", "NVIDIA_VISIBLE_DEVICES"),
+];
+
+/// The variables that choose GPUs.
+const VARIABLES: [&str; 3] = ["CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"];
+
+/// The variable that a misspelt name was meant to be; `None` for a right one, and for all others.
+pub fn variable(name: &str) -> Option<&'static str> {
+    if VARIABLES.contains(&name) {
+        return None;
+    }
+    let upper = name.to_ascii_uppercase().replace('-', "_");
+    if let Some((_, meant)) = NEAR.iter().find(|(near, _)| *near == upper) {
+        return Some(meant);
+    }
+    // Long names only come near by mistake; those of other vendors are four letters away.
+    VARIABLES.into_iter().find(|known| distance(&upper, known) <= 2)
+}
+
 /// The name that is nearest to a misspelt one, if one is near.
 pub fn nearest<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let (distance, name) = names.map(|name| (distance(typed, name), name)).min_by_key(|(distance, _)| *distance)?;
@@ -116,6 +140,25 @@ pub fn distance(one: &str, other: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn variables() {
+        for (name, expected) in [
+            ("CUDA_VISIBLE_DEVICE", Some("CUDA_VISIBLE_DEVICES")),
+            ("CUDA_VISBLE_DEVICES", Some("CUDA_VISIBLE_DEVICES")),
+            ("cuda_visible_devices", Some("CUDA_VISIBLE_DEVICES")),
+            ("NVIDIA_VISIBLE_DEVICE", Some("NVIDIA_VISIBLE_DEVICES")),
+            ("CUDA_DEVICES_ORDER", Some("CUDA_DEVICE_ORDER")),
+            ("CUDA_VISIBLE_GPUS", Some("CUDA_VISIBLE_DEVICES")),
+            ("CUDA_VISIBLE_DEVICES", None),
+            ("HIP_VISIBLE_DEVICES", None),
+            ("ROCR_VISIBLE_DEVICES", None),
+            ("NVIDIA_DRIVER_CAPABILITIES", None),
+            ("CUDA_VERSION", None),
+        ] {
+            assert_eq!(variable(name), expected, "{name}");
+        }
+    }
 
     #[test]
     fn lists_that_engines_do_not_read() {

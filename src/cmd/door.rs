@@ -186,8 +186,8 @@ impl Decision {
             "visible": hosts(&self.plan.visible),
             "provenance": self.situation.provenance,
             // An image must not make the record too long for the journal.
-            "before": self.situation.original.clone().marked(),
-            "after": self.plan.emitted.clone().marked(),
+            "before": self.situation.original.clone().told(),
+            "after": self.plan.emitted.clone().told(),
             "findings": self.plan.findings,
         })
     }

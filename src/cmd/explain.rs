@@ -105,11 +105,22 @@ pub(super) fn of_flags(
     arguments: &ExplainArgs,
     config: &Config,
 ) -> Result<(), Failure> {
+    misspelt(what_if);
     let inventory = inventory::load(config, arguments.inventory.as_deref())?;
     let image = ImageEnv { source, ..what_if.image() };
     let situation = what_if.situation(&inventory, config);
     let told = (Told::Flags, origin_unknown);
     what_would_be(&situation, &image, told, &inventory, arguments, config)
+}
+
+/// Says which variables nobody reads, since their names are nearly those of others.
+fn misspelt(what_if: &WhatIf) {
+    for entry in what_if.env.iter().chain(&what_if.image_env).chain(&what_if.unknown_env) {
+        let name = entry.split_once('=').map_or(entry.as_str(), |(name, _)| name);
+        if let Some(meant) = spelling::variable(name) {
+            note(&format!("nothing reads {}: the variable is called {meant}", quoted(name)));
+        }
+    }
 }
 
 fn what_would_be(

@@ -25,13 +25,19 @@ pub(super) fn run(arguments: &LogArgs) -> Result<(), Failure> {
         Err(reason) if reason == audit::MISSING => Trail::default(),
         Err(reason) => return Err(unreadable(&place, &reason)),
     };
-    let mut records: Vec<Value> = trail.records().rev().take(arguments.lines).collect();
-    records.reverse();
+    let (records, others) = trail.newest(arguments.lines);
+    if others > 0 {
+        let (lines, are) = if others == 1 { ("a line", "is no record") } else { ("lines", "are no records") };
+        let count = if others == 1 { String::new() } else { format!("{others} ") };
+        note(&format!("{count}{lines} of {place} {are} of this version, and left out"));
+    }
     if records.is_empty() && !arguments.follow {
         if arguments.lines == 0 {
             return Ok(());
         }
-        note(&format!("nothing is written down yet in {place}"));
+        if others == 0 {
+            note(&format!("nothing is written down yet in {place}"));
+        }
         return Ok(());
     }
     let (zone, style) = (TimeZone::system(), style());

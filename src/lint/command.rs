@@ -11,11 +11,12 @@ use self::layout::Layout;
 use super::Fault;
 use super::agree::{Asked, Cure, Dialect, compare, may_hold_gpus, selected_twice, voids};
 use super::assigned::assigned;
-use super::values::{Assignment, CUDA, NVIDIA, ORDER, check, meant, said};
+use super::values::{Assignment, CUDA, NVIDIA, ORDER, check, said};
 use crate::cuda::{Meaning, Value};
 use crate::finding::{Code, Severity, quoted};
 use crate::request::{Selection, parse_visible_devices};
 use crate::shell;
+use crate::spelling;
 use crate::typed::{Client, Flag, Typed, TypedRun, parse};
 
 /// What was found in a command.
@@ -156,7 +157,7 @@ impl Words<'_> {
             for fault in check(&entry.assignment, false) {
                 let edit = match fault.code {
                     Code::NotACudaValue | Code::DisabledByOverride => Some(Edit::Remove(entry.flag)),
-                    Code::MisspeltVariable => meant(&entry.assignment.name).map(|name| {
+                    Code::MisspeltVariable => spelling::variable(&entry.assignment.name).map(|name| {
                         let value = entry.assignment.value.as_ref().map(|value| format!("={value}"));
                         Edit::Set(entry.flag, format!("{name}{}", value.unwrap_or_default()))
                     }),

@@ -6,7 +6,7 @@ use super::Fault;
 use crate::cuda::{Entry, EntryKind, Meaning, Value};
 use crate::finding::{Code, Severity, quoted};
 use crate::request::cdi_device;
-use crate::spelling::{self, distance};
+use crate::spelling;
 
 /// The variable that CUDA reads.
 pub(super) const CUDA: &str = "CUDA_VISIBLE_DEVICES";
@@ -41,30 +41,9 @@ pub(super) fn said(title: impl Into<String>, text: impl Into<String>, fix: impl 
     [title.into(), text.into(), fix.into()]
 }
 
-/// Names that people type for the variables, too far from them to be found by distance.
-const NEAR: [(&str, &str); 4] = [
-    ("CUDA_VISIBLE_GPUS", CUDA),
-    ("CUDA_VISIBLE_DEVICE_IDS", CUDA),
-    ("NVIDIA_VISIBLE_GPUS", NVIDIA),
-    ("NVIDIA_VISIBLE_DEVICE_IDS", NVIDIA),
-];
-
-/// The variable that a misspelt name was meant to be.
-pub(super) fn meant(name: &str) -> Option<&'static str> {
-    if [CUDA, NVIDIA, ORDER].contains(&name) {
-        return None;
-    }
-    let upper = name.to_ascii_uppercase().replace('-', "_");
-    if let Some((_, meant)) = NEAR.iter().find(|(near, _)| *near == upper) {
-        return Some(meant);
-    }
-    // Long names only come near by mistake; those of other vendors are four letters away.
-    [CUDA, NVIDIA, ORDER].into_iter().find(|known| distance(&upper, known) <= 2)
-}
-
 /// What is wrong with a variable by itself, in an image and elsewhere.
 pub(super) fn check(assignment: &Assignment, in_image: bool) -> Vec<Fault> {
-    if let Some(meant) = meant(&assignment.name) {
+    if let Some(meant) = spelling::variable(&assignment.name) {
         let title = format!("nothing reads {}", quoted(&assignment.name));
         let text = format!("The variable is called {meant}. As it stands the value has no effect.");
         let said = said(title, text, format!("write {meant}"));
@@ -300,25 +279,6 @@ mod tests {
             ("0,0", true),
         ] {
             assert_eq!(codes(NVIDIA, value), if wrong { vec!["nvidia-value-unreadable"] } else { vec![] }, "{value:?}");
-        }
-    }
-
-    #[test]
-    fn names() {
-        for (name, expected) in [
-            ("CUDA_VISIBLE_DEVICE", Some(CUDA)),
-            ("CUDA_VISBLE_DEVICES", Some(CUDA)),
-            ("cuda_visible_devices", Some(CUDA)),
-            ("NVIDIA_VISIBLE_DEVICE", Some(NVIDIA)),
-            ("CUDA_DEVICES_ORDER", Some(ORDER)),
-            ("CUDA_VISIBLE_GPUS", Some(CUDA)),
-            (CUDA, None),
-            ("HIP_VISIBLE_DEVICES", None),
-            ("ROCR_VISIBLE_DEVICES", None),
-            ("NVIDIA_DRIVER_CAPABILITIES", None),
-            ("CUDA_VERSION", None),
-        ] {
-            assert_eq!(meant(name), expected, "{name}");
         }
     }
 }

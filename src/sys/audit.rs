@@ -99,6 +99,24 @@ impl Trail {
     pub fn records(&self) -> impl DoubleEndedIterator<Item = serde_json::Value> {
         self.text.split(|byte| *byte == b'\n').filter_map(record_of)
     }
+
+    /// The newest of its records, the oldest of them first, and how many lines between them are none.
+    pub fn newest(&self, most: usize) -> (Vec<serde_json::Value>, usize) {
+        let (mut records, mut others) = (Vec::new(), 0);
+        // What stands behind the last end of a line is still being written, and a cut may have left a part of the first.
+        let whole = self.text.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
+        let is_cut = self.end.1 > u64::try_from(whole).unwrap_or(u64::MAX).saturating_add(1);
+        let mut lines = self.text[..whole].rsplit(|byte| *byte == b'\n').peekable();
+        while let (Some(line), true) = (lines.next(), records.len() < most) {
+            match record_of(line) {
+                Some(record) => records.push(record),
+                None if line.is_empty() || is_cut && lines.peek().is_none() => {}
+                None => others += 1,
+            }
+        }
+        records.reverse();
+        (records, others)
+    }
 }
 
 /// Every record that can be read.

@@ -110,7 +110,10 @@ WHEN        CONTAINER    GPUS  CUDA_VISIBLE_DEVICES  FINDING
 2020-11-28  trainer      1,3   \"1,3\" -> 0,1          ambiguous-index +2
 ";
     assert_eq!((code, stdout.as_str()), (Some(0), expected));
-    assert_eq!(stderr, "why: cudaview explain --container NAME (also for containers that are gone)\n");
+    assert!(
+        stderr.ends_with("\nwhy: cudaview explain --container NAME (also for containers that are gone)\n"),
+        "{stderr}"
+    );
     assert!(stdout.lines().all(|line| line.chars().count() <= 80), "{stdout}");
     assert_eq!(trail.shown(&["-n", "1"]).lines().nth(1), expected.lines().nth(3));
     assert_eq!(trail.shown(&["-n", "0"]), "");
@@ -209,6 +212,24 @@ fn following_shows_what_is_written_from_then_on() {
 fn append(file: &Path, text: &str) {
     let mut file = OpenOptions::new().append(true).open(file).expect("the trail");
     file.write_all(text.as_bytes()).expect("written");
+}
+
+#[test]
+fn lines_that_are_no_records_are_counted() {
+    let trail = Trail::filled();
+    let (code, _, stderr) = trail.run(&["-n", "3"]);
+    let said = format!("note: 2 lines of {} are no records of this version, and left out\n", trail.file().display());
+    assert_eq!((code, stderr.replace("\n      ", " ").starts_with(&said)), (Some(0), true), "{stderr}");
+    // Those before the records that are shown are not looked at.
+    let (_, _, stderr) = trail.run(&["-n", "1"]);
+    assert!(!stderr.contains("no record"), "{stderr}");
+    // What is still being written is none of them.
+    let trail = Trail::new();
+    trail.append(&json!({}));
+    fs::write(trail.file(), "half a li").expect("written");
+    let (code, stdout, stderr) = trail.run(&[]);
+    assert_eq!((code, stdout.as_str()), (Some(0), ""));
+    assert!(stderr.starts_with("note: nothing is written down yet"), "{stderr}");
 }
 
 /// More than can be held at once; what a cut leaves of a line is no record.

@@ -316,6 +316,20 @@ fn observe_mode_in_the_first_line() {
 }
 
 #[test]
+fn a_variable_that_nobody_reads_is_named() {
+    let said = |words: &[&str]| {
+        let mut command = cudaview();
+        command.args(["explain", "--inventory"]).arg(data("inventories/a100x4.json")).args(words);
+        text(&command.output().expect("it starts")).2
+    };
+    let meant = "note: nothing reads \"CUDA_VISIBLE_DEVICE\": the variable is called\n      CUDA_VISIBLE_DEVICES\n";
+    assert_eq!(said(&["--gpus", "all", "-e", "CUDA_VISIBLE_DEVICE=1"]), meant);
+    assert_eq!(said(&["--gpus", "all", "--image-env", "CUDA_VISIBLE_DEVICE=1"]), meant);
+    assert!(said(&["--", "docker", "run", "--gpus", "all", "-e", "CUDA_VISIBLE_DEVICE=1", "x"]).contains(meant));
+    assert_eq!(said(&["--gpus", "all", "-e", "HIP_VISIBLE_DEVICES=1"]), "");
+}
+
+#[test]
 fn a_limit_is_in_the_report() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("config.toml");

@@ -58,7 +58,9 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         number.gpu_minor().is_none_or(|minor| world.inventory.position_of_minor(minor).is_some())
     };
     let are_known = spec.nodes().iter().all(|node| is_known(node.number));
-    if once.plan.openable() == once.plan.kept() && are_known {
+    // No process has such a variable, so nothing runs; by that character a record tells its own words from values.
+    let has_nul = value.pointer("/process/env").is_some_and(|env| env.to_string().contains("\\u0000"));
+    if once.plan.openable() == once.plan.kept() && are_known && !has_nul {
         let twice = pass(&once.after, &world);
         assert_ne!(twice.plan.verdict, Verdict::Refused);
         assert_eq!(twice.after.to_string(), written, "applying twice is applying once");
