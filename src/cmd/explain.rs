@@ -81,7 +81,7 @@ pub(super) fn run(arguments: &ExplainArgs) -> Result<(), Failure> {
         return container::run(name, arguments, &config);
     }
     if let Some(folder) = &arguments.bundle {
-        let inventory = inventory::load(&config, arguments.inventory.as_deref())?;
+        let inventory = inventory::look(&config, arguments.inventory.as_deref())?;
         let situation = bundle(folder, &inventory, &config)?;
         let told = (Told::Bundle, "looked at config.json, which does not say");
         return what_would_be(&situation, &ImageEnv::default(), told, &inventory, arguments, &config);
@@ -105,7 +105,7 @@ pub(super) fn of_flags(
     arguments: &ExplainArgs,
     config: &Config,
 ) -> Result<(), Failure> {
-    let inventory = inventory::load(config, arguments.inventory.as_deref())?;
+    let inventory = inventory::look(config, arguments.inventory.as_deref())?;
     let image = ImageEnv { source, ..what_if.image() };
     let situation = what_if.situation(&inventory, config);
     let told = (Told::Flags, origin_unknown);

@@ -21,7 +21,7 @@ pub(super) fn run(arguments: &PsArgs) -> Result<(), Failure> {
         Some(file) => configuration::load_file(file)?,
         None => configuration::load()?,
     };
-    let inventory = inventory::load(&config, arguments.inventory.as_deref())?;
+    let inventory = inventory::look(&config, arguments.inventory.as_deref())?;
     if !inventory.platform.is_usual() {
         let text = anyhow::anyhow!("failed to tell who holds which GPU: WSL2 shows one device for all of them");
         return Err(Failure::new(Exit::NoInventory, text, "nvidia-smi lists the programs that use it"));
