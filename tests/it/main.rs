@@ -45,6 +45,7 @@ mod plain_docker;
 mod plain_runc;
 mod podman;
 mod properties;
+mod ps;
 mod races;
 mod read_only;
 mod reports;

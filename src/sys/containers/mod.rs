@@ -182,8 +182,9 @@ pub fn running(places: &Places) -> Search {
     let mut search = Search::default();
     docker::running(places, &mut search);
     podman::running(places, &mut search);
-    podman::of_others(&mut search);
     containerd::running(places, &mut search);
+    // After whoever is believed: an id that a user claims must hide nobody's container.
+    podman::of_others(&mut search);
     search.found.retain(Found::is_running);
     search
 }
