@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 
 use interpolate::Tally;
 
-use crate::finding::quoted;
+use crate::finding::{printable, quoted};
 use crate::provenance::DockerDeviceRequest;
 use crate::request::GpusFlag;
 use crate::situation::docker_requests;
@@ -35,7 +35,8 @@ pub struct InvalidCompose {
 
 impl InvalidCompose {
     fn new(place: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self { place: place.into(), reason: reason.into() }
+        // The names of services and members are the file's.
+        Self { place: printable(&place.into()), reason: reason.into() }
     }
 }
 

@@ -30,6 +30,7 @@ mod harness;
 mod hints;
 mod hook_doors;
 mod hook_nodes;
+mod hostile_texts;
 mod hosts;
 mod hygiene;
 mod invariants;
