@@ -222,11 +222,7 @@ fn bundle(folder: &Path, inventory: &Inventory, config: &Config) -> Result<Situa
 }
 
 pub(super) fn read_limited(path: &Path) -> anyhow::Result<Vec<u8>> {
-    let metadata = std::fs::metadata(path)?;
-    anyhow::ensure!(metadata.is_file(), "it is no regular file");
-    let size = metadata.len();
-    anyhow::ensure!(size <= BUNDLE_LIMIT, "it is larger than {} MiB", BUNDLE_LIMIT >> 20);
-    Ok(std::fs::read(path)?)
+    Ok(crate::sys::read_plain(path, BUNDLE_LIMIT)?)
 }
 
 /// The process that is added, if one was asked about and there is a container to add it to.
