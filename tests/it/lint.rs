@@ -273,3 +273,20 @@ fn nobody_is_waited_for() {
     let (_, stdout, stderr) = text(&output.expect("bash starts"));
     assert!(!stderr.contains("no regular file"), "{stdout}{stderr}");
 }
+
+/// A letter with its value behind it goes as a whole: the dash alone would be the image.
+#[test]
+fn a_fixed_command_starts_the_same_image() {
+    let fixed = |line: &str| command(&typed(line), &|_| false).fixed.expect(line);
+    let check = |line: &str, expect: &str| assert_eq!(fixed(line), expect, "{line}");
+    check("docker run -eCUDA_VISIBLE_DEVICES=all --gpus all IMAGE", "docker run --gpus all IMAGE");
+    check("docker run -iteCUDA_VISIBLE_DEVICES=all --gpus all IMAGE", "docker run -it --gpus all IMAGE");
+    check("docker run -ite CUDA_VISIBLE_DEVICES=all --gpus all IMAGE", "docker run -it --gpus all IMAGE");
+    // What was typed rightly counts on.
+    let both = "docker run --gpus device=1 -e CUDA_VISIBLE_DEVICES=0 -e CUDA_VISIBLE_DEVICE=3 IMAGE";
+    check(both, "docker run --gpus device=1 -e CUDA_VISIBLE_DEVICES=0 IMAGE");
+    check(
+        "docker run --gpus device=1 -e CUDA_VISIBLE_DEVICE=0 IMAGE",
+        "docker run --gpus device=1 -e CUDA_VISIBLE_DEVICES=0 IMAGE",
+    );
+}
