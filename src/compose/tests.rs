@@ -279,11 +279,11 @@ fn large_and_deep_files_are_refused() {
     let long = "y".repeat(900_000);
     let aliases = vec!["*a"; 9000].join(", ");
     refused(&format!("services: {{a: {{image: x}}}}\nx-a: &a {long:?}\nx-b: [{aliases}]\n"), "more than 4 MiB");
-    let copies: String = (1..3000).map(|at| format!("  s{at}: {{extends: s0}}\n")).collect();
+    let copies = (1..3000).map(|at| format!("  s{at}: {{extends: s0}}\n")).collect::<Vec<_>>().concat();
     refused(&format!("services:\n  s0: {{image: {long:?}}}\n{copies}"), "more than 4 MiB");
-    let chain: String = (1..3000).map(|at| format!("  s{at}: {{extends: s{}}}\n", at - 1)).collect();
+    let chain = (1..3000).map(|at| format!("  s{at}: {{extends: s{}}}\n", at - 1)).collect::<Vec<_>>().concat();
     refused(&format!("services:\n  s0: {{image: x}}\n{chain}"), "extends more than 50 others in a row");
-    let doubled: String = (1..40).map(|at| format!("A{at}=${{A{0}}}${{A{0}}}\n", at - 1)).collect();
+    let doubled = (1..40).map(|at| format!("A{at}=${{A{0}}}${{A{0}}}\n", at - 1)).collect::<Vec<_>>().concat();
     let error = dotenv(&format!("A0=xxxxxxxxxx\n{doubled}"), &shell).expect_err("half a terabyte").to_string();
     assert!(error.contains("more than 4 MiB"), "{error}");
     assert!(dotenv(&"A=$B\n".repeat(200_000), &shell).is_err());

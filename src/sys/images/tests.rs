@@ -183,7 +183,8 @@ fn an_archive_with_two_files_of_one_name() {
 /// What one reader takes for a file and another for something else: Docker unpacks, and the last entry of a name stays.
 #[test]
 fn an_archive_that_readers_take_differently() {
-    let check = |name: &str, kind: tar::EntryType, expect: &str| {
+    use tar::EntryType;
+    let check = |name: &str, kind: EntryType, expect: &str| {
         let (folder, [_, tar]) = written(&layout());
         let mut builder = tar::Builder::new(Vec::new());
         let add = |builder: &mut tar::Builder<Vec<u8>>, name: &str, kind, content: &str| {
@@ -206,7 +207,6 @@ fn an_archive_that_readers_take_differently() {
         assert!(error.contains(expect), "{name}: {error}");
         drop(folder);
     };
-    use tar::EntryType;
     for name in ["index.json", "./index.json", "/index.json", "x/../index.json", "../index.json", "index.json/"] {
         for kind in [EntryType::Symlink, EntryType::Link, EntryType::Directory, EntryType::Fifo, EntryType::Regular] {
             check(name, kind, "\"index.json\" is in it twice");
