@@ -15,7 +15,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use crate::finding::quoted;
+use interpolate::Tally;
+
+use crate::finding::{printable, quoted};
 use crate::provenance::DockerDeviceRequest;
 use crate::request::GpusFlag;
 use crate::situation::docker_requests;
@@ -33,7 +35,8 @@ pub struct InvalidCompose {
 
 impl InvalidCompose {
     fn new(place: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self { place: place.into(), reason: reason.into() }
+        // The names of services and members are the file's.
+        Self { place: printable(&place.into()), reason: reason.into() }
     }
 }
 
@@ -95,13 +98,12 @@ pub fn parse(text: &str, lookup: Lookup<'_>) -> Result<Vec<Service>, InvalidComp
         notes.push("include is not followed: services of other files are not shown".to_owned());
     }
     let mut out = Vec::new();
+    let mut tally = Tally::new();
     for name in services.keys() {
-        let mut unset = Vec::new();
         let members = extended(services, name, &mut Vec::new(), &mut notes)?;
-        let members = replaced(&Value::Object(members), &format!("services.{name}"), lookup, &mut unset)?;
+        let members = replaced(&Value::Object(members), &format!("services.{name}"), lookup, &mut tally)?;
         let mut service = service::read(name, &members)?;
-        unset.sort();
-        unset.dedup();
+        let unset = std::mem::take(&mut tally.unset);
         let not_set = |name: String| format!("the variable {} is not set, and counts as empty", quoted(&name));
         service.notes.extend(unset.into_iter().map(not_set));
         service.notes.extend(notes.iter().cloned());
@@ -109,6 +111,9 @@ pub fn parse(text: &str, lookup: Lookup<'_>) -> Result<Vec<Service>, InvalidComp
     }
     Ok(out)
 }
+
+/// Services that extend one another in a row.
+const LONGEST_CHAIN: usize = 50;
 
 /// The members of a service that have to do with GPUs.
 const MEMBERS: [&str; 9] =
@@ -130,6 +135,9 @@ fn extended(
     };
     if through.iter().any(|known| known == name) {
         return Err(InvalidCompose::new(place(), "it extends itself"));
+    }
+    if through.len() == LONGEST_CHAIN {
+        return Err(InvalidCompose::new(place(), format!("it extends more than {LONGEST_CHAIN} others in a row")));
     }
     through.push(name.to_owned());
     let base = match own.get("extends") {
@@ -196,20 +204,20 @@ fn merged(member: &str, base: Value, own: Value) -> Value {
 }
 
 /// A value with its variables replaced; names are left alone.
-fn replaced(value: &Value, place: &str, lookup: Lookup<'_>, unset: &mut Vec<String>) -> Result<Value, InvalidCompose> {
+fn replaced(value: &Value, place: &str, lookup: Lookup<'_>, tally: &mut Tally) -> Result<Value, InvalidCompose> {
     Ok(match value {
         Value::String(text) => Value::String(
-            interpolate::interpolate(text, lookup, unset)
+            interpolate::interpolate(text, lookup, tally)
                 .map_err(|error| InvalidCompose::new(place, format!("{}: {error}", quoted(text))))?,
         ),
         Value::Array(items) => {
-            let item = |(at, item)| replaced(item, &format!("{place}[{at}]"), lookup, unset);
+            let item = |(at, item)| replaced(item, &format!("{place}[{at}]"), lookup, tally);
             Value::Array(items.iter().enumerate().map(item).collect::<Result<_, _>>()?)
         }
         Value::Object(members) => {
             let mut out = Map::new();
             for (name, member) in members {
-                out.insert(name.clone(), replaced(member, &format!("{place}.{name}"), lookup, unset)?);
+                out.insert(name.clone(), replaced(member, &format!("{place}.{name}"), lookup, tally)?);
             }
             Value::Object(out)
         }

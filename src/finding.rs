@@ -139,6 +139,11 @@ pub fn printable(text: &str) -> String {
     out
 }
 
+/// Whether a letter steers a terminal, or turns the direction of the text around it.
+pub fn steers(letter: char) -> bool {
+    letter.is_control() || matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 /// Somebody else's texts, each as [`quoted`]; of a long list its beginning.
 pub fn quoted_list(texts: &[String]) -> String {
     const MOST: usize = 8;

@@ -64,7 +64,7 @@ pub(super) fn run(asked: &Asked<'_>, arguments: &ExplainArgs, config: &Config) -
     if config.mode == Mode::Observe {
         note("mode = \"observe\" in the configuration: it is written down and not done");
     }
-    let inventory = inventory::load(config, arguments.inventory.as_deref())?;
+    let inventory = inventory::look(config, arguments.inventory.as_deref())?;
     let mut decided = Vec::new();
     for service in &chosen {
         decided.push(decide(service, asked, folder, &lookup, &inventory, config)?);

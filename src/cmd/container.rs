@@ -37,7 +37,7 @@ pub(super) fn run(name: &str, arguments: &ExplainArgs, config: &Config) -> Resul
         return Err(several(name, &labels));
     }
     let Some(found) = search.found.pop() else { return from_audit(name, arguments.format, config, &search) };
-    let inventory = inventory::load(config, arguments.inventory.as_deref())?;
+    let inventory = inventory::look(config, arguments.inventory.as_deref())?;
     explain(&found, arguments, inventory, config)
 }
 

@@ -81,7 +81,7 @@ pub(super) fn run(arguments: &ExplainArgs) -> Result<(), Failure> {
         return container::run(name, arguments, &config);
     }
     if let Some(folder) = &arguments.bundle {
-        let inventory = inventory::load(&config, arguments.inventory.as_deref())?;
+        let inventory = inventory::look(&config, arguments.inventory.as_deref())?;
         let situation = bundle(folder, &inventory, &config)?;
         let told = (Told::Bundle, "looked at config.json, which does not say");
         return what_would_be(&situation, &ImageEnv::default(), told, &inventory, arguments, &config);
@@ -106,7 +106,7 @@ pub(super) fn of_flags(
     config: &Config,
 ) -> Result<(), Failure> {
     misspelt(what_if);
-    let inventory = inventory::load(config, arguments.inventory.as_deref())?;
+    let inventory = inventory::look(config, arguments.inventory.as_deref())?;
     let image = ImageEnv { source, ..what_if.image() };
     let situation = what_if.situation(&inventory, config);
     let told = (Told::Flags, origin_unknown);
@@ -233,11 +233,7 @@ fn bundle(folder: &Path, inventory: &Inventory, config: &Config) -> Result<Situa
 }
 
 pub(super) fn read_limited(path: &Path) -> anyhow::Result<Vec<u8>> {
-    let metadata = std::fs::metadata(path)?;
-    anyhow::ensure!(metadata.is_file(), "it is no regular file");
-    let size = metadata.len();
-    anyhow::ensure!(size <= BUNDLE_LIMIT, "it is larger than {} MiB", BUNDLE_LIMIT >> 20);
-    Ok(std::fs::read(path)?)
+    Ok(crate::sys::read_plain(path, BUNDLE_LIMIT)?)
 }
 
 /// The process that is added, if one was asked about and there is a container to add it to.

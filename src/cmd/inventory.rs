@@ -14,7 +14,7 @@ pub(super) fn run(arguments: &InventoryArgs) -> Result<(), Failure> {
     let found = if arguments.refresh {
         inventory::refresh(&places)?
     } else {
-        inventory::load(&config, arguments.inventory.as_deref())?
+        inventory::look(&config, arguments.inventory.as_deref())?
     };
     let is_of_host = arguments.refresh || (arguments.inventory.is_none() && config.inventory.is_none());
     if is_of_host && found.platform.is_usual() {

@@ -14,7 +14,7 @@ pub(super) fn run(arguments: &FlagsArgs) -> Result<(), Failure> {
         Some(file) => configuration::load_file(file)?,
         None => configuration::load()?,
     };
-    let inventory = inventory::load(&config, arguments.inventory.as_deref())?;
+    let inventory = inventory::look(&config, arguments.inventory.as_deref())?;
     if !inventory.platform.is_usual() {
         let text = anyhow::anyhow!("failed to list the GPUs of this shell: WSL2 shows one device for all of them");
         return Err(Failure::new(Exit::NoInventory, text, "there every container that asks has all: --gpus all"));

@@ -1,6 +1,7 @@
 //! `cudaview lint`: faults in Dockerfiles, Compose files, images and typed commands.
 
 use std::io::Read;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use anyhow::Context;
@@ -155,8 +156,12 @@ fn read(name: &str) -> anyhow::Result<String> {
     if name == "-" {
         std::io::stdin().lock().take(LIMIT + 1).read_to_end(&mut bytes)?;
     } else {
+        let kind = std::fs::metadata(name)?.file_type();
+        anyhow::ensure!(!kind.is_dir(), "it is a folder");
+        // A pipe is a shell's, <(…); one with a name can be anybody's, and nobody may ever write into it.
+        let is_shells = ["/dev/fd/", "/dev/stdin", "/proc/self/fd/"].iter().any(|folder| name.starts_with(folder));
+        anyhow::ensure!(kind.is_file() || (kind.is_fifo() && is_shells), "it is no regular file");
         let file = std::fs::File::open(name)?;
-        anyhow::ensure!(!file.metadata()?.is_dir(), "it is a folder");
         file.take(LIMIT + 1).read_to_end(&mut bytes)?;
     }
     anyhow::ensure!(bytes.len() as u64 <= LIMIT, "it is larger than {} MiB", LIMIT >> 20);

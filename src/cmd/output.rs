@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 
 use crate::exit::Exit;
+use crate::finding::steers;
 use crate::report::Style;
 use crate::sys::configuration::ConfigurationError;
 use crate::sys::inventory::LoadError;
@@ -87,7 +88,7 @@ fn for_terminals(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for letter in json.chars() {
         match letter {
-            '\u{7f}'..='\u{9f}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+            letter if steers(letter) && letter != '\n' => {
                 let escape = format!("\\u{:04x}", u32::from(letter));
                 out.push_str(&escape);
             }
@@ -118,7 +119,13 @@ pub(super) fn hint(text: &str) {
 }
 
 fn say(tag: &str, text: &str) {
-    let text = style_of(&io::stderr()).tagged(0, tag, text);
+    // What a text of somebody else's brings along, whoever forgot it.
+    let harmless = |letter: char| {
+        let escaped = (steers(letter) && letter != '\n').then(|| letter.escape_default().to_string());
+        escaped.unwrap_or_else(|| letter.to_string())
+    };
+    let text: String = text.chars().map(harmless).collect();
+    let text = style_of(&io::stderr()).tagged(0, tag, &text);
     // There is no third place to complain to.
     drop(io::stderr().write_all(text.as_bytes()));
 }

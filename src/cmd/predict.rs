@@ -9,8 +9,8 @@ use crate::sys::{configuration, inventory};
 
 pub(super) fn run(arguments: &PredictArgs) -> Result<(), Failure> {
     let inventory = match &arguments.inventory {
-        Some(_) => inventory::load(&crate::config::Config::built_in(), arguments.inventory.as_deref())?,
-        None => inventory::load(&configuration::load()?, None)?,
+        Some(_) => inventory::look(&crate::config::Config::built_in(), arguments.inventory.as_deref())?,
+        None => inventory::look(&configuration::load()?, None)?,
     };
     if !inventory.platform.is_usual() {
         let text = anyhow::anyhow!("failed to list the GPUs of this host: WSL2 shows one device for all of them");

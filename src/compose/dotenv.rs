@@ -2,7 +2,12 @@
 //! that; see [`crate::whatif::parse_env_file`].
 // compose-go dotenv/parser.go
 
-use super::interpolate::interpolate;
+use crate::whatif::InvalidEnvFile;
+
+use super::interpolate::{Tally, interpolate};
+
+/// More assignments are no file that people write.
+const MOST: usize = 10_000;
 
 /// A line that Compose does not take.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -22,9 +27,13 @@ pub fn parse(text: &str, lookup: &dyn Fn(&str) -> Option<String>) -> Result<Vec<
     let mut out: Vec<(String, String)> = Vec::new();
     let text = text.trim_start_matches('\u{feff}').replace("\r\n", "\n");
     let mut rest = text.as_str();
+    let mut tally = Tally::new();
     while !rest.is_empty() {
-        let line = text[..text.len() - rest.len()].matches('\n').count() + 1;
-        let bad = |reason: &str| InvalidDotenv { line, reason: reason.to_owned() };
+        let line = || text[..text.len() - rest.len()].matches('\n').count() + 1;
+        let bad = |reason: &str| InvalidDotenv { line: line(), reason: reason.to_owned() };
+        if out.len() == MOST {
+            return Err(bad(&format!("it holds more than {MOST} assignments")));
+        }
         let (first, after) = rest.split_once('\n').unwrap_or((rest, ""));
         let begun = first.trim_start();
         if begun.is_empty() || begun.starts_with('#') {
@@ -34,10 +43,12 @@ pub fn parse(text: &str, lookup: &dyn Fn(&str) -> Option<String>) -> Result<Vec<
         let begun = begun.strip_prefix("export ").unwrap_or(begun).trim_start();
         let end = begun.find(['=', ':']).unwrap_or(begun.len());
         let name = begun[..end].trim();
-        if name.is_empty()
-            || name.contains(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '_' | '.' | '-' | '[' | ']'))
-        {
-            return Err(bad(&format!("unexpected character in the name {name:?}")));
+        let is_odd = |c: &char| !c.is_ascii_alphanumeric() && !matches!(c, '_' | '.' | '-' | '[' | ']');
+        // Not the whole line: a file of secrets that a Compose file names is none of its author's business.
+        match name.chars().find(is_odd) {
+            Some(odd) => return Err(bad(&format!("unexpected character {odd:?} in a variable's name"))),
+            None if name.is_empty() => return Err(bad("there is no name before the value")),
+            None => {}
         }
         if end == begun.len() {
             out.extend(lookup(name).map(|value| (name.to_owned(), value)));
@@ -53,7 +64,7 @@ pub fn parse(text: &str, lookup: &dyn Fn(&str) -> Option<String>) -> Result<Vec<
                     let own = out.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.clone());
                     own.or_else(|| lookup(name))
                 };
-                interpolate(&value, &known, &mut Vec::new()).map_err(|error| bad(&error.to_string()))?
+                interpolate(&value, &known, &mut tally).map_err(|error| bad(&error.to_string()))?
             }
         };
         out.push((name.to_owned(), value));
@@ -67,8 +78,13 @@ pub fn parse(text: &str, lookup: &dyn Fn(&str) -> Option<String>) -> Result<Vec<
 /// # Errors
 /// [`InvalidDotenv`] for what Compose refuses.
 pub fn parse_raw(text: &str) -> Result<Vec<(String, String)>, InvalidDotenv> {
-    let entries =
-        crate::whatif::parse_env_file(text).map_err(|error| InvalidDotenv { line: 0, reason: error.to_string() })?;
+    let entries = crate::whatif::parse_env_file(text).map_err(|error| match error {
+        InvalidEnvFile::NoName(line) => InvalidDotenv { line, reason: "there is no name before the value".to_owned() },
+        // Not the name, for the reason above.
+        InvalidEnvFile::WhiteSpace(line, _) => {
+            InvalidDotenv { line, reason: "unexpected white space in a variable's name".to_owned() }
+        }
+    })?;
     Ok(entries.iter().filter_map(|entry| entry.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())).collect())
 }
 

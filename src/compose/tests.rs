@@ -1,5 +1,5 @@
 use super::dotenv::{parse as dotenv, parse_raw};
-use super::interpolate::interpolate;
+use super::interpolate::{Tally, interpolate};
 use super::*;
 
 fn shell(name: &str) -> Option<String> {
@@ -115,7 +115,7 @@ fn the_rest_of_a_service() {
 #[test]
 fn interpolation() {
     let check = |text: &str, expect: Result<&str, &str>| {
-        let found = interpolate(text, &shell, &mut Vec::new()).map_err(|error| error.to_string());
+        let found = interpolate(text, &shell, &mut Tally::new()).map_err(|error| error.to_string());
         assert_eq!(found, expect.map(str::to_owned).map_err(str::to_owned), "{text}");
     };
     let format = Err("invalid interpolation format; a $ that is meant as such is written $$");
@@ -163,8 +163,8 @@ fn dotenv_files() {
     check("", &[]);
     for (text, expect) in [
         ("A=1\nB='x", "line 2: unterminated quoted value"),
-        ("=1", "line 1: unexpected character in the name \"\""),
-        ("A B=1", "line 1: unexpected character in the name \"A B\""),
+        ("=1", "line 1: there is no name before the value"),
+        ("A B=1", "line 1: unexpected character ' ' in a variable's name"),
     ] {
         assert_eq!(dotenv(text, &shell).expect_err(text).to_string(), expect);
     }
@@ -255,7 +255,7 @@ fn a_damaged_file_is_no_disaster() {
         drop(parse(&text, &shell));
         drop(dotenv(&text, &shell));
         drop(parse_raw(&text));
-        drop(interpolate(&text, &shell, &mut Vec::new()));
+        drop(interpolate(&text, &shell, &mut Tally::new()));
     }
 }
 
@@ -276,4 +276,29 @@ fn large_and_deep_files_are_refused() {
     assert!(parse(&"[".repeat(30_000), &shell).is_err());
     assert!(parse(&"{a: ".repeat(30_000), &shell).is_err());
     refused("a: &a [*a]", "an alias stands for what it is in");
+    let long = "y".repeat(900_000);
+    let aliases = vec!["*a"; 9000].join(", ");
+    refused(&format!("services: {{a: {{image: x}}}}\nx-a: &a {long:?}\nx-b: [{aliases}]\n"), "more than 4 MiB");
+    let copies = (1..3000).map(|at| format!("  s{at}: {{extends: s0}}\n")).collect::<Vec<_>>().concat();
+    refused(&format!("services:\n  s0: {{image: {long:?}}}\n{copies}"), "more than 4 MiB");
+    let chain = (1..3000).map(|at| format!("  s{at}: {{extends: s{}}}\n", at - 1)).collect::<Vec<_>>().concat();
+    refused(&format!("services:\n  s0: {{image: x}}\n{chain}"), "extends more than 50 others in a row");
+    let doubled = (1..40).map(|at| format!("A{at}=${{A{0}}}${{A{0}}}\n", at - 1)).collect::<Vec<_>>().concat();
+    let error = dotenv(&format!("A0=xxxxxxxxxx\n{doubled}"), &shell).expect_err("half a terabyte").to_string();
+    assert!(error.contains("more than 4 MiB"), "{error}");
+    assert!(dotenv(&"A=$B\n".repeat(200_000), &shell).is_err());
+}
+
+/// What stands in a file that a Compose file only names is not its author's, and may be nobody's business.
+#[test]
+fn an_error_does_not_show_the_line_it_is_about() {
+    for text in ["A=1\n-----BEGIN PRIVATE KEY-----\n", "A=1\nhunter2 is: the secret", "A=1\n{\"token\": \"hunter2\"}"] {
+        for error in
+            [dotenv(text, &shell).err(), parse_raw(text.replace(':', "=").as_str()).err()].into_iter().flatten()
+        {
+            let error = error.to_string();
+            let shown = ["hunter2", "BEGIN", "token"].iter().any(|word| error.contains(word));
+            assert!(!shown && error.starts_with("line 2: "), "{error}");
+        }
+    }
 }

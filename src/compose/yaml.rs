@@ -9,6 +9,9 @@ use super::InvalidCompose;
 
 /// No file of people's comes near these.
 const MOST_VALUES: usize = 20_000;
+
+/// What the texts of all aliases may come to, in bytes.
+const MOST_TEXT: usize = 4 << 20;
 const DEEPEST: usize = 60;
 
 /// What is being put together.
@@ -25,13 +28,15 @@ struct Reader {
     open: Vec<(Open, usize, usize)>,
     anchors: Vec<Anchored>,
     values: usize,
+    /// The bytes of text that aliases stood for so far.
+    aliased: usize,
     document: Option<Value>,
 }
 
 /// Reads the one document in a text.
 pub(super) fn read(text: &str) -> Result<Value, InvalidCompose> {
     let mut parser = Parser::new_from_str(text);
-    let mut reader = Reader { open: Vec::new(), anchors: Vec::new(), values: 0, document: None };
+    let mut reader = Reader { open: Vec::new(), anchors: Vec::new(), values: 0, aliased: 0, document: None };
     loop {
         let at = |line: usize, column: usize| format!("line {line} column {}", column + 1);
         let (event, place) = parser
@@ -75,9 +80,10 @@ impl Reader {
             Event::Alias(anchor) => {
                 let found = self.anchors.iter().rev().find(|(known, ..)| *known == anchor);
                 let (_, value, count) = found.ok_or("an alias stands for what it is in")?;
-                let (value, count) = (value.clone(), *count);
                 self.values += count;
-                if self.values <= MOST_VALUES {
+                self.aliased += length(value);
+                if self.values <= MOST_VALUES && self.aliased <= MOST_TEXT {
+                    let value = value.clone();
                     self.put(value)?;
                 }
             }
@@ -85,6 +91,9 @@ impl Reader {
         }
         if self.values > MOST_VALUES {
             return Err(format!("it holds more than {MOST_VALUES} values"));
+        }
+        if self.aliased > MOST_TEXT {
+            return Err(format!("its aliases stand for more than {} MiB", MOST_TEXT >> 20));
         }
         if self.open.len() > DEEPEST {
             return Err(format!("it is more than {DEEPEST} levels deep"));
@@ -103,6 +112,16 @@ impl Reader {
             },
         }
         Ok(())
+    }
+}
+
+/// The bytes of text in a value.
+fn length(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(length).sum(),
+        Value::Object(members) => members.iter().map(|(name, value)| name.len() + length(value)).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
     }
 }
 

@@ -157,6 +157,12 @@ impl Words<'_> {
             for fault in check(&entry.assignment, false) {
                 let edit = match fault.code {
                     Code::NotACudaValue | Code::DisabledByOverride => Some(Edit::Remove(entry.flag)),
+                    // A second one would count in place of what was typed rightly.
+                    Code::MisspeltVariable
+                        if spelling::variable(&entry.assignment.name).is_some_and(|name| self.last(name).is_some()) =>
+                    {
+                        Some(Edit::Remove(entry.flag))
+                    }
                     Code::MisspeltVariable => spelling::variable(&entry.assignment.name).map(|name| {
                         let value = entry.assignment.value.as_ref().map(|value| format!("={value}"));
                         Edit::Set(entry.flag, format!("{name}{}", value.unwrap_or_default()))

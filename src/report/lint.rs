@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::Style;
 use super::style::Tone;
-use crate::finding::{Severity, printable};
+use crate::finding::{Severity, printable, steers};
 use crate::lint::{Checked, CheckedImage, Fault, Lines, Origin};
 
 /// A file that was looked at.
@@ -161,7 +161,7 @@ fn excerpt(lines: &Lines<'_>, span: &Range<usize>, room: usize) -> (String, Stri
     let start = lines.start(span.start);
     let line = lines.get(lines.line(span.start));
     // One column a character; what a terminal would act on is not shown.
-    let shown: Vec<char> = line.trim_end().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let shown: Vec<char> = line.trim_end().chars().map(|c| if steers(c) { ' ' } else { c }).collect();
     // A place that ends in a later line is shown to the end of this one.
     let column = |at: usize| line.get(..at.saturating_sub(start)).map_or(shown.len(), |part| part.chars().count());
     let column = |at: usize| column(at).min(shown.len());

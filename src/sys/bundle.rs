@@ -72,14 +72,14 @@ impl Document {
     /// [`DocumentError`] where it is absent, not regular, somebody else's, or too large.
     pub fn read(path: &Path) -> Result<Self, DocumentError> {
         let own = rustix::process::geteuid().as_raw();
-        Self::read_of(path, own)
+        Self::read_of(path, own, LIMIT)
     }
 
-    /// The same, where it may be this user's.
+    /// The same, where it may be this user's, and no larger than so many bytes.
     ///
     /// # Errors
     /// [`DocumentError`]
-    pub fn read_of(path: &Path, owner: u32) -> Result<Self, DocumentError> {
+    pub fn read_of(path: &Path, owner: u32, limit: u64) -> Result<Self, DocumentError> {
         let (parent, name) = match (path.parent(), path.file_name()) {
             (Some(parent), Some(name)) if parent.as_os_str().is_empty() => (Path::new("."), name),
             (Some(parent), Some(name)) => (parent, name),
@@ -99,11 +99,11 @@ impl Document {
             return Err(DocumentError::Owner { path: path.to_owned(), uid });
         }
         let size = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
-        if size > LIMIT {
+        if size > limit {
             return Err(DocumentError::TooLarge { path: path.to_owned(), size });
         }
         let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0) + 1);
-        std::fs::File::from(fd).take(LIMIT + 1).read_to_end(&mut bytes).map_err(failed("read", path))?;
+        std::fs::File::from(fd).take(limit + 1).read_to_end(&mut bytes).map_err(failed("read", path))?;
         Ok(Self { directory, name: name.to_owned(), path: path.to_owned(), stat, bytes })
     }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::inventory::list;
 use crate::sys::host::device_number;
+use crate::sys::read_text;
 
 /// The modules that a container's GPU can need; the last one for displays alone.
 const MODULES: [&str; 3] = ["nvidia", "nvidia_uvm", "nvidia_modeset"];
@@ -52,8 +53,8 @@ pub fn missing(proc: &Path, dev: &Path) -> Option<Missing> {
 
 /// The modules of NVIDIA's that are loaded.
 pub fn loaded(proc: &Path) -> Vec<&'static str> {
-    let modules = fs::read_to_string(proc.join("modules")).unwrap_or_default();
-    let devices = fs::read_to_string(proc.join("devices")).unwrap_or_default();
+    let modules = read_text(&proc.join("modules")).unwrap_or_default();
+    let devices = read_text(&proc.join("devices")).unwrap_or_default();
     let in_modules = |name: &str| modules.lines().any(|line| line.split_whitespace().next() == Some(name));
     let has_major = |name: &str| {
         let mut names = devices.lines().filter_map(|line| line.split_whitespace().nth(1));
@@ -66,7 +67,7 @@ pub fn loaded(proc: &Path) -> Vec<&'static str> {
 pub fn gpus_on_bus(sys: &Path) -> Option<usize> {
     let devices = fs::read_dir(sys.join("bus/pci/devices")).ok()?;
     let is_gpu = |folder: PathBuf| {
-        let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_default();
+        let read = |name: &str| read_text(&folder.join(name)).unwrap_or_default();
         // PCI Code and ID Assignment Specification: class 03 is a display controller.
         read("vendor").trim() == VENDOR && read("class").trim().starts_with("0x03")
     };

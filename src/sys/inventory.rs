@@ -177,6 +177,14 @@ pub fn load(config: &Config, file: Option<&Path>) -> Result<Inventory, LoadError
     load_from(config, file, &Places::usual(config))
 }
 
+/// The same for whoever only asks: what NVML answered is not kept.
+///
+/// # Errors
+/// As [`load`].
+pub fn look(config: &Config, file: Option<&Path>) -> Result<Inventory, LoadError> {
+    load_from(config, file, &Places { keeps: false, ..Places::usual(config) })
+}
+
 /// How much of each GPU is in use, by NVML.
 ///
 /// # Errors

@@ -84,7 +84,7 @@ fn field<'a>(status: &'a str, name: &str) -> &'a str {
 }
 
 fn words(path: &Path) -> Option<Vec<OsString>> {
-    let text = std::fs::read(path.join("cmdline")).ok()?;
+    let text = super::read_told(&path.join("cmdline")).ok()?;
     Some(text.split(|byte| *byte == 0).map(|word| OsString::from_vec(word.to_vec())).collect())
 }
 

@@ -376,3 +376,56 @@ fn nodes_with_the_numbers_of_another_driver() {
     fs::set_permissions(system.path("dev/nvidia2"), Permissions::from_mode(0o660)).unwrap();
     system.says("device nodes", "warning", "not everybody may open /dev/nvidia2 (mode 0660)");
 }
+
+/// A system below a folder is somebody's: what waits for a writer, does not end or leads out of it is not read.
+#[test]
+fn files_that_are_made_to_hold_doctor_up() {
+    let system = System::new();
+    let files = [
+        "etc/containerd/config.toml",
+        "etc/docker/daemon.json",
+        "etc/containers/containers.conf",
+        "etc/containers/oci/hooks.d/x.json",
+        "etc/nvidia-container-runtime/config.toml",
+        "etc/cudaview/config.toml",
+        "etc/cdi/nvidia.yaml",
+        "sys/fs/selinux/enforce",
+        "sys/devices/soc0/family",
+        "proc/sys/kernel/random/boot_id",
+        "proc/driver/nvidia/gpus/0000:ff:00.0/information",
+    ];
+    for kind in ["fifo", "zero"] {
+        for name in files {
+            let path = system.path(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            drop(fs::remove_file(&path));
+            match kind {
+                "fifo" => mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap(),
+                _ => symlink("/dev/zero", &path).unwrap(),
+            }
+        }
+        for name in ["proc/modules", "proc/devices", "proc/driver/nvidia/version"] {
+            let path = system.path(name);
+            fs::remove_file(&path).unwrap();
+            mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        }
+        // It ends, and says something of each.
+        assert!(system.json()["checks"].as_array().unwrap().len() > 5);
+        for name in ["proc/modules", "proc/devices", "proc/driver/nvidia/version"] {
+            fs::remove_file(system.path(name)).unwrap();
+            fs::write(system.path(name), "").unwrap();
+        }
+    }
+    // A link is one of that system, as its own programs follow it.
+    system.program("podman");
+    let outside = tempfile::tempdir().unwrap();
+    fs::write(outside.path().join("file"), "=").unwrap();
+    let path = system.path("etc/containers/containers.conf");
+    fs::remove_file(&path).unwrap();
+    symlink(outside.path().join("file"), &path).unwrap();
+    assert!(!system.json().to_string().contains("is no TOML"));
+    system.write("etc/real.conf", "=");
+    fs::remove_file(&path).unwrap();
+    symlink("/etc/real.conf", &path).unwrap();
+    assert!(system.json().to_string().contains("containers.conf is no TOML"));
+}

@@ -142,6 +142,30 @@ fn a_container_in_a_container_counts_what_it_can_open() {
     assert_eq!((seen.cuda, seen.nodes), (vec![all[3].clone()], vec!["/dev/nvidia3".to_owned()]));
 }
 
+/// Whoever only asks changes nothing, where NVML has to be asked too: its answer is kept by the wrapper, or on request.
+#[test]
+#[ignore = "needs root and engines: sudo tests/run"]
+fn a_question_leaves_no_cache() {
+    let host = MadeUp::of(A100X4);
+    let install = install(A100X4, "");
+    fs::remove_file(install.node(2)).unwrap();
+    let nvml = MadeUp::nvml(A100X4, &install);
+    for arguments in [
+        &["explain", "--gpus", "all"][..],
+        &["explain", "--", "docker", "run", "--gpus", "all", "x"],
+        &["ps"],
+        &["flags"],
+        &["predict"],
+        &["inventory"],
+    ] {
+        let ran = run(host.command(&install.bin("cudaview"), &nvml).args(arguments).env("CUDA_VISIBLE_DEVICES", "1"));
+        assert!(!ran.stderr.contains("failed"), "{ran}");
+        assert_eq!(fs::read_dir(host.path("run")).unwrap().count(), 0, "{arguments:?}");
+    }
+    run(host.command(&install.bin("cudaview"), &nvml).args(["inventory", "--refresh"])).ok();
+    assert!(host.path("run/inventory.json").exists());
+}
+
 /// A GPU that nobody has used since the driver was loaded has no UUID in `/proc`.
 #[test]
 #[ignore = "needs root and engines: sudo tests/run"]

@@ -251,3 +251,42 @@ fn what_cannot_be_looked_at() {
         .join("\n\n")
     );
 }
+
+/// In somebody's folder a file can be a pipe that nobody writes into; one of a shell's, `<(…)`, is read.
+#[test]
+fn nobody_is_waited_for() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for name in ["Dockerfile", "compose.yaml", "env"] {
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mkfifoat(rustix::fs::CWD, folder.path().join(name), mode).expect("a FIFO");
+    }
+    let run = |arguments: &[&str]| {
+        let output = cudaview().current_dir(folder.path()).arg("lint").args(arguments).output();
+        let (_, stdout, stderr) = text(&output.expect("cudaview starts"));
+        stdout + &stderr
+    };
+    assert!(run(&["Dockerfile"]).contains("it is no regular file"));
+    assert!(run(&["compose.yaml"]).contains("it is no regular file"));
+    assert!(run(&["--", "docker", "run", "--env-file", "env", "IMAGE"]).contains("it is no regular file"));
+    let script = "\"$0\" lint <(echo FROM x; echo ENV CUDA_VISIBLE_DEVICES=0) || true";
+    let output = std::process::Command::new("bash").args(["-c", script, env!("CARGO_BIN_EXE_cudaview")]).output();
+    let (_, stdout, stderr) = text(&output.expect("bash starts"));
+    assert!(!stderr.contains("no regular file"), "{stdout}{stderr}");
+}
+
+/// A letter with its value behind it goes as a whole: the dash alone would be the image.
+#[test]
+fn a_fixed_command_starts_the_same_image() {
+    let fixed = |line: &str| command(&typed(line), &|_| false).fixed.expect(line);
+    let check = |line: &str, expect: &str| assert_eq!(fixed(line), expect, "{line}");
+    check("docker run -eCUDA_VISIBLE_DEVICES=all --gpus all IMAGE", "docker run --gpus all IMAGE");
+    check("docker run -iteCUDA_VISIBLE_DEVICES=all --gpus all IMAGE", "docker run -it --gpus all IMAGE");
+    check("docker run -ite CUDA_VISIBLE_DEVICES=all --gpus all IMAGE", "docker run -it --gpus all IMAGE");
+    // What was typed rightly counts on.
+    let both = "docker run --gpus device=1 -e CUDA_VISIBLE_DEVICES=0 -e CUDA_VISIBLE_DEVICE=3 IMAGE";
+    check(both, "docker run --gpus device=1 -e CUDA_VISIBLE_DEVICES=0 IMAGE");
+    check(
+        "docker run --gpus device=1 -e CUDA_VISIBLE_DEVICE=0 IMAGE",
+        "docker run --gpus device=1 -e CUDA_VISIBLE_DEVICES=0 IMAGE",
+    );
+}

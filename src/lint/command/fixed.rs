@@ -31,7 +31,7 @@ pub(super) fn apply(run: &TypedRun, edits: &[Edit]) -> Vec<String> {
                     words[place].clear();
                 }
                 // The letters before it stay.
-                if flag.starts > 0 {
+                if flag.starts > 1 {
                     words[flag.words.start].push(run.words[flag.words.start][..flag.starts].to_owned());
                 }
             }

@@ -43,12 +43,25 @@ pub(super) fn running(places: &Places, search: &mut Search) {
     for socket in &places.docker {
         match ask(socket, "/containers/json") {
             Ok((200, Value::Array(all))) => {
-                for (id, _) in all.iter().filter_map(listed) {
-                    // One that ended meanwhile holds nothing any more.
-                    let Ok((200, inspected)) = ask(socket, &format!("/containers/{id}/json")) else { continue };
-                    search.found.extend(found(socket, inspected));
+                for container in &all {
+                    let Some((id, name)) = listed(container) else {
+                        search.look(socket.display(), "a container without an id");
+                        continue;
+                    };
+                    let place = || format!("{}: {}", socket.display(), super::label(Engine::Docker, &id, &name));
+                    match ask(socket, &format!("/containers/{id}/json")) {
+                        Ok((200, inspected)) => match found(socket, inspected) {
+                            Some(found) => search.found.push(found),
+                            None => search.look(place(), "the answer is not Docker's"),
+                        },
+                        // It ended meanwhile, and holds nothing any more.
+                        Ok((404, _)) => {}
+                        Ok((_, answer)) => search.look(place(), format!("{:?}", message(&answer))),
+                        Err(error) => search.look(place(), error.to_string()),
+                    }
                 }
             }
+            Ok((200, _)) => search.look(socket.display(), "the answer is not Docker's"),
             Ok((_, answer)) => search.look(socket.display(), format!("{:?}", message(&answer))),
             Err(error) => search.failed(socket, &error, places.docker_is_named),
         }

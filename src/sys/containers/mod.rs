@@ -15,6 +15,7 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
+use crate::finding::printable;
 use crate::provenance::{Engine, EngineFacts};
 use crate::sys::bundle::{Document, DocumentError};
 
@@ -92,7 +93,7 @@ impl Found {
 }
 
 fn label(engine: Engine, id: &str, name: &str) -> String {
-    format!("{} {} {}", engine.name(), short(id), crate::finding::printable(name)).trim_end().to_owned()
+    format!("{} {} {}", engine.name(), short(id), printable(name)).trim_end().to_owned()
 }
 
 /// A place that was looked at and had no such container.
@@ -123,12 +124,12 @@ pub struct Search {
 
 impl Search {
     fn has_none(&mut self, place: &Path) {
-        let (place, outcome) = (place.display().to_string(), "no such container".to_owned());
+        let (place, outcome) = (printable(&place.display().to_string()), "no such container".to_owned());
         self.looks.push(Look { place, outcome, denied: false, unanswered: false });
     }
 
     fn look(&mut self, place: impl std::fmt::Display, outcome: impl Into<String>) {
-        let (place, outcome) = (place.to_string(), outcome.into());
+        let (place, outcome) = (printable(&place.to_string()), printable(&outcome.into()));
         self.looks.push(Look { place, outcome, denied: false, unanswered: true });
     }
 
@@ -164,7 +165,8 @@ impl Search {
             _ => error.to_string(),
         };
         let denied = error.kind() == ErrorKind::PermissionDenied;
-        self.looks.push(Look { place: place.display().to_string(), outcome, denied, unanswered: true });
+        let place = printable(&place.display().to_string());
+        self.looks.push(Look { place, outcome, denied, unanswered: true });
     }
 }
 
@@ -182,8 +184,9 @@ pub fn running(places: &Places) -> Search {
     let mut search = Search::default();
     docker::running(places, &mut search);
     podman::running(places, &mut search);
-    podman::of_others(&mut search);
     containerd::running(places, &mut search);
+    // After whoever is believed: an id that a user claims must hide nobody's container.
+    podman::of_others(&mut search);
     search.found.retain(Found::is_running);
     search
 }

@@ -1,5 +1,6 @@
 //! podman's containers, in the storage of whoever asks.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::{Found, Places, Search, choose, is_our_runtime, made, read_config};
@@ -38,23 +39,44 @@ pub(super) fn running(places: &Places, search: &mut Search) {
     }
 }
 
+/// The largest configuration of another user's container that is read, in bytes, and of all of one user's.
+const THEIRS: u64 = 1 << 20;
+const ALL_THEIRS: u64 = 8 << 20;
+
 /// Containers of rootless podmans of other users, by their monitors: for root, who may look, and by those users' word.
+///
+/// So nothing may depend on it but what is said of that user: an id that is none would stand in any cgroup.
 pub(super) fn of_others(search: &mut Search) {
     if !rustix::process::geteuid().is_root() {
         return;
     }
+    let mut read: BTreeMap<u32, u64> = BTreeMap::new();
     for (uid, monitor) in processes::of_others("conmon") {
         let user = processes::user_of(uid);
-        let (Some(id), Some(bundle)) = (monitor.argument("-c"), monitor.argument("-b")) else { continue };
+        let mut unseen = |why: &str| search.look(format!("a container of {}", crate::finding::printable(&user)), why);
+        let (Some(id), Some(bundle)) = (monitor.argument("-c"), monitor.argument("-b")) else {
+            unseen("its monitor says neither its id nor its bundle");
+            continue;
+        };
+        if !provenance::is_digest(id) {
+            unseen("its id is none of podman's");
+            continue;
+        }
+        let read = read.entry(uid).or_default();
+        let bundle = Path::new(bundle);
+        let Ok(document) = Document::read_of(&bundle.join("config.json"), uid, THEIRS.min(ALL_THEIRS - *read)) else {
+            unseen("its bundle cannot be read");
+            continue;
+        };
+        *read += document.bytes.len() as u64;
+        let Ok(value) = serde_json::from_slice(&document.bytes) else {
+            unseen("its bundle cannot be read");
+            continue;
+        };
         let mut facts = EngineFacts::nothing_known(Engine::Podman);
         facts.container_name = monitor.argument("-n").map(str::to_owned);
         let mut out = Found::new(id.to_owned(), facts);
-        let bundle = Path::new(bundle);
-        let Ok(document) = Document::read_of(&bundle.join("config.json"), uid) else {
-            search.look(format!("a container of {}", crate::finding::printable(&user)), "its bundle cannot be read");
-            continue;
-        };
-        out.bundle = serde_json::from_slice(&document.bytes).ok();
+        out.bundle = Some(value);
         out.state = Some("running".to_owned());
         out.is_ours = monitor.argument("-r").map(is_our_runtime);
         out.rootless = true;

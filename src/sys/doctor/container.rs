@@ -166,7 +166,7 @@ fn settled(pid: u32, record: Option<&Record>) -> Option<Variables> {
 
 /// The variables with which a process was started.
 fn variables(pid: u32) -> Option<Variables> {
-    let text = fs::read(Path::new("/proc").join(pid.to_string()).join("environ")).ok()?;
+    let text = crate::sys::read_told(&Path::new("/proc").join(pid.to_string()).join("environ")).ok()?;
     let entries: Vec<String> =
         text.split(|byte| *byte == 0).map(|entry| String::from_utf8_lossy(entry).into_owned()).collect();
     // As getenv(3) does it.

@@ -18,7 +18,7 @@ pub(super) fn look(root: &Root) -> Containerd {
         if read.contains(&path) {
             continue;
         }
-        let Ok(text) = fs::read_to_string(&path) else { continue };
+        let Ok(text) = root.text_of(&path) else { continue };
         let shown = root.shown(&path);
         out.files.push(shown.clone());
         read.push(path.clone());

@@ -43,7 +43,7 @@ pub(super) fn look(root: &Root) -> Looked {
         rootless,
         live_restore: info["LiveRestoreEnabled"].as_bool().unwrap_or_default(),
         cgroup_driver: text("CgroupDriver"),
-        file_is_denied: fs::File::open(&path).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied),
+        file_is_denied: root.read(&path).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied),
         file,
         in_file,
         reload: match pid {
@@ -97,7 +97,7 @@ struct Arguments {
 impl Arguments {
     /// The process that listens; systemd may do it in a daemon's place.
     fn of(pid: u32) -> Option<Self> {
-        let text = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        let text = crate::sys::read_told(Path::new(&format!("/proc/{pid}/cmdline"))).ok()?;
         let words: Vec<String> =
             text.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect();
         let name = Path::new(words.first()?).file_name()?;
@@ -144,7 +144,7 @@ fn is_of_unit(pid: Option<u32>) -> bool {
 fn read(root: &Root, path: &Path) -> (File, Vec<Runtime>) {
     let shown = root.shown(path);
     let file = |exists, trouble| File { path: shown.clone(), exists, trouble };
-    let Ok(text) = fs::read(path) else { return (file(path.exists(), None), Vec::new()) };
+    let Ok(text) = root.read(path) else { return (file(path.exists(), None), Vec::new()) };
     // dockerd takes an empty file for an empty object.
     if text.trim_ascii().is_empty() {
         return (file(true, None), Vec::new());

@@ -37,7 +37,7 @@ const CONTROL: u32 = 255;
 
 pub(super) fn look(root: &Root, config: &Config) -> Driver {
     let proc = root.at("/proc");
-    let modules = fs::read_to_string(proc.join("modules")).unwrap_or_default();
+    let modules = root.text_of(&proc.join("modules")).unwrap_or_default();
     let is_listed = proc.join("driver/nvidia/gpus").is_dir();
     Driver {
         modules: driver::loaded(&proc).into_iter().map(str::to_owned).collect(),
@@ -81,7 +81,7 @@ pub(super) fn resolved(root: &Root, path: &str) -> Option<PathBuf> {
 /// The nodes that CUDA needs, and those of the GPUs.
 pub(super) fn nodes(root: &Root, config: &Config, inventory: Option<&Inventory>) -> Vec<Node> {
     let dev = PathBuf::from(in_root(root, &config.dev_root)).join("dev");
-    let devices = fs::read_to_string(root.at("/proc/devices")).unwrap_or_default();
+    let devices = root.text_of(&root.at("/proc/devices")).unwrap_or_default();
     let major = |names: &[&str]| {
         devices.lines().take_while(|line| !line.starts_with("Block")).find_map(|line| {
             let (number, name) = line.trim().split_once(' ')?;

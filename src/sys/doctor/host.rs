@@ -59,7 +59,7 @@ pub(super) fn programs(root: &Root) -> Vec<Program> {
 
 /// NVIDIA's container toolkit, which can be there in parts.
 pub(super) fn toolkit(root: &Root) -> Toolkit {
-    let text = fs::read_to_string(root.at(TOOLKIT)).unwrap_or_default();
+    let text = root.text_of(&root.at(TOOLKIT)).unwrap_or_default();
     let table: toml::Table = toml::from_str(&text).unwrap_or_default();
     let setting = table.get("nvidia-container-cli").and_then(|section| section.get("no-cgroups"));
     Toolkit {
@@ -81,7 +81,7 @@ pub(super) fn cgroup_version(root: &Root) -> u8 {
 
 // selinuxfs, and container-selinux's container.te.
 pub(super) fn selinux(root: &Root) -> SeLinux {
-    let read = |name: &str| fs::read_to_string(root.at(Path::new("/sys/fs/selinux").join(name)));
+    let read = |name: &str| root.text_of(&root.at(Path::new("/sys/fs/selinux").join(name)));
     match read("enforce").as_deref().map(str::trim) {
         Err(_) => SeLinux::Absent,
         Ok("1") => SeLinux::Enforcing(read("booleans/container_use_devices").ok().map(|text| text.starts_with('1'))),
@@ -102,7 +102,7 @@ pub(super) fn processes(root: &Root) -> Option<Vec<Process>> {
         if !files.any(|file| fs::read_link(file.path()).is_ok_and(|target| is_gpu_node(&target))) {
             continue;
         }
-        let status = fs::read_to_string(folder.join("status")).unwrap_or_default();
+        let status = root.text_of(&folder.join("status")).unwrap_or_default();
         let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
         let in_container = field("NSpid:").split_whitespace().count() > 1;
         found.push(Process { pid, name: field("Name:").trim().to_owned(), in_container });

@@ -48,6 +48,20 @@ impl Root {
         if self.is_ours() { text.to_owned() } else { text.replace(&*self.0.to_string_lossy(), "") }
     }
 
+    /// A file at a path that was found, with its links followed in that system.
+    fn read(&self, path: &Path) -> std::io::Result<Vec<u8>> {
+        const LIMIT: u64 = 16 << 20;
+        if self.is_ours() {
+            return crate::sys::read_plain(path, LIMIT);
+        }
+        let none = || std::io::Error::from(std::io::ErrorKind::NotFound);
+        crate::sys::read_plain(&driver::resolved(self, &self.shown(path)).ok_or_else(none)?, LIMIT)
+    }
+
+    fn text_of(&self, path: &Path) -> std::io::Result<String> {
+        String::from_utf8(self.read(path)?).map_err(std::io::Error::other)
+    }
+
     /// A program in the folders that runtimes are looked up in.
     fn program(&self, name: &str) -> Option<String> {
         let paths = DIRECTORIES.iter().map(|folder| Path::new(folder).join(name));

@@ -25,7 +25,7 @@ pub(super) fn look(root: &Root) -> Podman {
     let mut out = Podman { installed: root.program("podman").is_some(), ..Podman::default() };
     let mut engine = Engine::default();
     for path in files(root) {
-        let text = match fs::read_to_string(&path) {
+        let text = match root.text_of(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
             Err(_) => continue,
@@ -109,7 +109,7 @@ fn hooks(root: &Root, folder: &str) -> Vec<HookFile> {
     let mut paths: Vec<PathBuf> = entries.filter(|path| path.extension().is_some_and(|name| name == "json")).collect();
     paths.sort();
     let hook = |path: &PathBuf| {
-        let value: Value = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+        let value: Value = serde_json::from_slice(&root.read(path).ok()?).ok()?;
         let program = value["hook"]["path"].as_str()?.to_owned();
         let stages = value["stages"].as_array().into_iter().flatten().filter_map(Value::as_str);
         let is_ours = Path::new(&program).file_name().is_some_and(|name| name == "cudaview-hook");

@@ -6,7 +6,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::blobs::{Blobs, Unreadable};
-use super::{FoundImage, ImageError, is_called};
+use super::{FoundImage, ImageError, is_called, is_reference};
+use crate::finding::printable;
 use crate::image::{Image, steps};
 use crate::sys::provenance::{self, is_digest};
 
@@ -42,7 +43,7 @@ fn found(blobs: &Blobs, path: &Path, wanted: Option<&str>) -> Result<FoundImage,
         return Err(Unreadable { reason, hint: hint.to_owned() });
     };
     let content = in_file(&config)?.ok_or_else(|| Unreadable::new(format!("there is no {config:?} in it")))?;
-    let env = provenance::image_env(&content).map_err(|reason| Unreadable::new(format!("{config}: {reason}")))?;
+    let env = provenance::image_env(&content).map_err(|reason| Unreadable::new(format!("{config:?}: {reason}")))?;
     let hex = config.rsplit('/').next().unwrap_or_default().trim_end_matches(".json");
     Ok(FoundImage {
         place: kind.to_owned(),
@@ -69,8 +70,9 @@ fn choose<'a, T>(
 ) -> Result<&'a T, Unreadable> {
     let called = |one: &&T| wanted.is_none_or(|wanted| names(one).iter().any(|name| is_called(name, wanted)));
     let fitting: Vec<&T> = all.iter().filter(called).collect();
-    let known: Vec<String> = all.iter().flat_map(&names).take(8).collect();
-    let with_name = known.first().map(|name| format!("--image {}:{name}", path.display()));
+    let known: Vec<String> = all.iter().flat_map(&names).take(8).map(|name| printable(&name)).collect();
+    let with_name =
+        known.first().filter(|name| is_reference(name)).map(|name| format!("--image {}:{name}", path.display()));
     match (fitting.as_slice(), wanted) {
         ([only], _) => Ok(only),
         ([], Some(wanted)) => {

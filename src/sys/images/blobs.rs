@@ -30,11 +30,13 @@ pub fn is_compressed(start: &[u8]) -> bool {
 /// Where the files are.
 pub(super) enum Blobs {
     Folder(PathBuf),
-    /// Position and size of each regular file; none where a name is there twice, since readers differ in which one counts.
-    Tar(File, BTreeMap<String, Option<(u64, u64)>>),
+    Tar(File, Entries),
     /// Somebody is asked, by digest.
     Asked(Box<Asked>),
 }
+
+/// Position and size of each regular file by its name; why another cannot be read, since readers differ in what it is.
+pub(super) type Entries = BTreeMap<String, Result<(u64, u64), &'static str>>;
 
 /// What has a digest of these 64 hexadecimal digits.
 pub(super) type Asked = dyn Fn(&str) -> Result<Vec<u8>, String>;
@@ -96,8 +98,13 @@ impl Blobs {
                 ask(hex).map(Some)
             }
             Self::Tar(file, entries) => {
+                // A link in place of a folder would lead elsewhere.
+                let folders = name.match_indices('/').map(|(at, _)| &name[..at]);
+                if let Some(folder) = folders.into_iter().find(|folder| entries.contains_key(*folder)) {
+                    return Err(format!("{folder:?} is no folder in it"));
+                }
                 let Some(found) = entries.get(name) else { return Ok(None) };
-                let (position, size) = found.ok_or_else(|| format!("{name:?} is in it twice"))?;
+                let (position, size) = found.map_err(|why| format!("{name:?} {why}"))?;
                 within_limit(name, size)?;
                 let mut content = vec![0; usize::try_from(size).unwrap_or_default()];
                 file.read_exact_at(&mut content, position).map_err(|error| format!("{name}: {error}"))?;
@@ -142,19 +149,57 @@ impl Seek for Headers<'_> {
     }
 }
 
-fn entries(file: &mut File) -> io::Result<BTreeMap<String, Option<(u64, u64)>>> {
+fn entries(file: &mut File) -> io::Result<Entries> {
+    const TWICE: &str = "is in it twice";
     let mut archive = tar::Archive::new(Headers { file, left: HEADERS_LIMIT });
-    let mut out: BTreeMap<String, Option<(u64, u64)>> = BTreeMap::new();
+    let (mut out, mut folders) = (Entries::new(), Vec::new());
     for entry in archive.entries_with_seek()? {
-        let entry = entry?;
-        if !entry.header().entry_type().is_file() {
-            continue;
-        }
+        let mut entry = entry?;
+        let kind = entry.header().entry_type();
         let name = entry.path_bytes();
         let Ok(name) = std::str::from_utf8(&name) else { continue };
-        let place = (entry.raw_file_position(), entry.size());
-        let name = name.trim_start_matches("./").to_owned();
-        out.entry(name).and_modify(|known| *known = None).or_insert(Some(place));
+        let name = clean(name);
+        if kind.is_dir() {
+            folders.push(name);
+            continue;
+        }
+        let place = if !kind.is_file() {
+            Err("is no regular file in it")
+        } else if is_sparse(&mut entry)? {
+            Err("is a sparse file in it")
+        } else {
+            Ok((entry.raw_file_position(), entry.size()))
+        };
+        out.entry(name).and_modify(|known| *known = Err(TWICE)).or_insert(place);
+    }
+    for folder in folders {
+        out.entry(folder).and_modify(|known| *known = Err(TWICE));
     }
     Ok(out)
+}
+
+/// A name as Docker makes it of the one in the file: below the folder into which it unpacks.
+// Go's path.Clean, moby pkg/archive Unpack
+fn clean(name: &str) -> String {
+    let mut out: Vec<&str> = Vec::new();
+    for part in name.split('/').filter(|part| !part.is_empty() && *part != ".") {
+        if part == ".." {
+            out.pop();
+        } else {
+            out.push(part);
+        }
+    }
+    out.join("/")
+}
+
+/// Whether a regular file's content is not what stands in the tar file, for readers who know that form.
+// GNU tar, "Storing Sparse Files", PAX formats 0.0 to 1.0
+fn is_sparse(entry: &mut tar::Entry<'_, impl Read>) -> io::Result<bool> {
+    let Some(extensions) = entry.pax_extensions()? else { return Ok(false) };
+    for extension in extensions {
+        if extension?.key_bytes().starts_with(b"GNU.sparse.") {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

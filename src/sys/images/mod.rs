@@ -12,6 +12,7 @@ use std::path::Path;
 
 pub use blobs::is_compressed;
 
+use crate::finding::printable;
 use crate::image::Image;
 use crate::sys::containers::Places;
 
@@ -100,7 +101,7 @@ struct Search {
 
 impl Search {
     fn look(&mut self, place: impl std::fmt::Display, outcome: impl std::fmt::Display) {
-        self.looked.push(format!("{place} ({outcome})"));
+        self.looked.push(printable(&format!("{place} ({outcome})")));
     }
 
     /// A usual place that is not there is not worth a word.
@@ -121,6 +122,10 @@ impl Search {
 
 /// Looks for an image by a path, or by its name or id in these stores.
 pub fn find(text: &str, store: Store<'_>, places: &Places) -> Result<FoundImage, ImageError> {
+    // Docker and containerd take no path: a file or a folder that is called like an image is not that image.
+    if matches!(store, Store::Docker | Store::Containerd(_)) {
+        return in_stores(text, store, places);
+    }
     if let Some(name) = text.strip_prefix(OF_DOCKER) {
         return in_stores(name, Store::Docker, places);
     }
@@ -129,10 +134,12 @@ pub fn find(text: &str, store: Store<'_>, places: &Places) -> Result<FoundImage,
     }
     let transport = FILES.into_iter().find(|transport| text.starts_with(transport));
     let path = transport.map_or(text, |transport| &text[transport.len()..]);
-    if let Some((path, name)) = existing(path) {
+    // Nor does podman, unless it is told so.
+    let may_be_path = store == Store::Any || transport.is_some();
+    if let Some((path, name)) = existing(path).filter(|_| may_be_path) {
         return archive::read(path, name);
     }
-    if transport.is_some() || is_path(path) {
+    if transport.is_some() || (may_be_path && is_path(path)) {
         let (looked, names) = (vec![format!("{path} (not there)")], Vec::new());
         return Err(ImageError::Missing { name: text.to_owned(), looked, names, denied: false });
     }

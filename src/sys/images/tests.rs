@@ -180,6 +180,87 @@ fn an_archive_with_two_files_of_one_name() {
     drop(folder);
 }
 
+/// What one reader takes for a file and another for something else: Docker unpacks, and the last entry of a name stays.
+#[test]
+fn an_archive_that_readers_take_differently() {
+    use tar::EntryType;
+    let check = |name: &str, kind: EntryType, expect: &str| {
+        let (folder, [_, tar]) = written(&layout());
+        let mut builder = tar::Builder::new(Vec::new());
+        let add = |builder: &mut tar::Builder<Vec<u8>>, name: &str, kind, content: &str| {
+            let mut header = tar::Header::new_gnu();
+            header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
+            header.set_entry_type(kind);
+            header.set_size(content.len() as u64);
+            if kind.is_symlink() || kind.is_hard_link() {
+                header.set_link_name("elsewhere").expect("a name");
+            }
+            header.set_cksum();
+            builder.append(&header, content.as_bytes()).expect("appended");
+        };
+        for (name, content) in layout() {
+            add(&mut builder, &name, tar::EntryType::Regular, &content.to_string());
+        }
+        add(&mut builder, name, kind, "");
+        fs::write(&tar, builder.into_inner().expect("a tar file")).expect("written");
+        let error = value(&tar.display().to_string()).expect_err(name);
+        assert!(error.contains(expect), "{name}: {error}");
+        drop(folder);
+    };
+    for name in ["index.json", "./index.json", "/index.json", "x/../index.json", "../index.json", "index.json/"] {
+        for kind in [EntryType::Symlink, EntryType::Link, EntryType::Directory, EntryType::Fifo, EntryType::Regular] {
+            check(name, kind, "\"index.json\" is in it twice");
+        }
+    }
+    check("manifest.json", EntryType::Symlink, "\"manifest.json\" is no regular file in it");
+    check("blobs", EntryType::Symlink, "\"blobs\" is no folder in it");
+    check("/blobs/sha256", EntryType::Symlink, "\"blobs/sha256\" is no folder in it");
+}
+
+/// GNU tar and Go put holes into it, which are not in the file.
+#[test]
+fn an_archive_with_a_sparse_file() {
+    let (_folder, [_, tar]) = written(&layout());
+    let whole = fs::read(&tar).expect("read");
+    let mut builder = tar::Builder::new(Vec::new());
+    builder.append_pax_extensions([("GNU.sparse.realsize", b"9".as_slice())]).expect("appended");
+    let mut bytes = builder.into_inner().expect("a tar file");
+    bytes.truncate(bytes.len() - 1024);
+    bytes.extend(whole);
+    fs::write(&tar, bytes).expect("written");
+    let error = value(&tar.display().to_string());
+    // The first entry is `oci-layout`, which nobody reads.
+    assert_eq!(error, Ok("0".to_owned()));
+    let mut files = layout();
+    files.swap(0, 1);
+    let (_folder, [_, tar]) = written(&files);
+    let whole = fs::read(&tar).expect("read");
+    let mut builder = tar::Builder::new(Vec::new());
+    builder.append_pax_extensions([("GNU.sparse.realsize", b"9".as_slice())]).expect("appended");
+    let mut bytes = builder.into_inner().expect("a tar file");
+    bytes.truncate(bytes.len() - 1024);
+    bytes.extend(whole);
+    fs::write(&tar, bytes).expect("written");
+    let error = value(&tar.display().to_string()).expect_err("holes");
+    assert!(error.contains("\"index.json\" is a sparse file in it"), "{error}");
+}
+
+/// Docker and containerd know no paths, podman only those that are said to be some.
+#[test]
+fn a_file_that_is_called_like_an_image_is_not_that_image() {
+    let (_folder, [folder, tar]) = written(&layout());
+    let found = |text: &str, store| find(text, store, &Places::default()).map_err(|error| error.to_string());
+    for path in [folder.display().to_string(), tar.display().to_string()] {
+        assert!(found(&path, Store::Any).is_ok());
+        for store in [Store::Docker, Store::Podman, Store::Containerd("default")] {
+            assert!(found(&path, store).expect_err("no path").starts_with("no image \""));
+        }
+    }
+    let named = format!("oci:{}", folder.display());
+    assert!(found(&named, Store::Podman).is_ok());
+    assert!(found(&named, Store::Docker).is_err());
+}
+
 /// Whatever is in it, there is an answer, and soon.
 #[test]
 fn a_damaged_archive_is_no_disaster() {

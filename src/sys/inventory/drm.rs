@@ -26,7 +26,7 @@ pub(super) fn add(inventory: &mut Inventory, pci: &Path) {
         let Some(address) = gpu.pci_bus_id else { continue };
         let Ok(entries) = fs::read_dir(pci.join(sysfs_name(address)).join("drm")) else { continue };
         let number = |entry: fs::DirEntry| {
-            let text = fs::read_to_string(entry.path().join("dev")).ok()?;
+            let text = crate::sys::read_text(&entry.path().join("dev")).ok()?;
             let (major, minor) = text.trim().split_once(':')?;
             Some(DeviceNumber { major: major.parse().ok()?, minor: minor.parse().ok()? })
         };

@@ -1,6 +1,5 @@
 //! Hosts whose GPUs are no NVIDIA cards on a PCI bus with nodes of their own.
 
-use std::fs;
 use std::path::Path;
 
 use super::{Places, procfs};
@@ -46,7 +45,7 @@ fn tegra(places: &Places) -> Option<Other> {
         return Some(Other::Tegra(shown(&release)));
     }
     let family = places.root.join("sys/devices/soc0/family");
-    let text = fs::read_to_string(&family).unwrap_or_default();
+    let text = crate::sys::read_text(&family).unwrap_or_default();
     text.trim().to_lowercase().starts_with("tegra").then(|| Other::Tegra(shown(&family)))
 }
 

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::device::{GpuUuid, HostIndex, Minor, PciBusId};
 use crate::inventory::{Gpu, Inventory, Platform, SCHEMA_VERSION, list};
+use crate::sys::read_text;
 
 /// What a cached inventory depends on.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -86,7 +87,7 @@ pub(super) fn read(proc: &Path, dev: &Path) -> Host {
     let driver = proc.join("driver/nvidia");
     let (mut found, mut unreadable) = (Vec::new(), Vec::new());
     for name in entries(&driver.join("gpus")) {
-        let text = fs::read_to_string(driver.join("gpus").join(&name).join("information")).ok();
+        let text = read_text(&driver.join("gpus").join(&name).join("information")).ok();
         match text.as_deref().and_then(Information::parse) {
             // NVML and CUDA do not count it.
             Some(gpu) if gpu.is_excluded => {}
@@ -99,7 +100,7 @@ pub(super) fn read(proc: &Path, dev: &Path) -> Host {
         gpus: found.iter().map(|gpu| (gpu.address, gpu.minor)).collect(),
         nodes: found.iter().map(|gpu| gpu.minor).filter(|minor| has_node(dev, *minor)).collect(),
         instances: instances(&driver.join("capabilities")),
-        boot_id: fs::read_to_string(proc.join("sys/kernel/random/boot_id")).unwrap_or_default().trim().to_owned(),
+        boot_id: read_text(&proc.join("sys/kernel/random/boot_id")).unwrap_or_default().trim().to_owned(),
         driver_version: driver_version(&driver).unwrap_or_default(),
     };
     let is_whole = !key.gpus.is_empty() && unreadable.is_empty();
@@ -194,7 +195,7 @@ pub(super) fn has_node(dev: &Path, minor: Minor) -> bool {
 
 /// The driver's version in the first line of `/proc/driver/nvidia/version`, of either kernel module.
 pub(in crate::sys) fn driver_version(driver: &Path) -> Option<String> {
-    let text = fs::read_to_string(driver.join("version")).ok()?;
+    let text = read_text(&driver.join("version")).ok()?;
     let is_version = |word: &&str| word.contains('.') && word.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     text.lines().next()?.split_whitespace().find(is_version).map(str::to_owned)
 }
