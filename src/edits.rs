@@ -105,7 +105,8 @@ pub fn edits(
                 .iter()
                 .any(|there| there.number == node.number && (there.path == node.path || !is_gpu_path(&node.path)))
         };
-        out.device_nodes = wanted.iter().filter(|node| !is_there(node)).cloned().collect();
+        let numbers: Vec<DeviceNumber> = wanted.iter().map(|node| node.number).collect();
+        out.device_nodes = wanted.into_iter().filter(|node| !is_there(node)).collect();
         // Without any rule runc and crun deny, also where they make a user namespace. Rules of a rootless container are
         // enforced by nobody (podman 5.8 writes some all the same).
         if !host.rootless {
@@ -113,7 +114,7 @@ pub fn edits(
             // A rule for just this device is the operator's word on it (`--device …:r`) and is not widened.
             let has_own_rule = |number: DeviceNumber| rules.iter().any(|rule| rule.is_single(number));
             let is_blocked = |number: &DeviceNumber| !allowed(rules.iter().copied(), *number) && !has_own_rule(*number);
-            out.allow = wanted.iter().map(|node| node.number).filter(is_blocked).collect();
+            out.allow = numbers.iter().copied().filter(is_blocked).collect();
         }
         if let Some(cdi) = places.cdi {
             out.cdi = cdi.clone();
@@ -122,7 +123,7 @@ pub fn edits(
                 !present.iter().chain(&out.device_nodes).any(ours)
             });
         }
-        verified = arguments_of_verified(&wanted, places.control_nodes, &present, &out.device_nodes);
+        verified = arguments_of_verified(numbers, places.control_nodes, &present, &out.device_nodes);
         out.remove_nvidia_hook = situation.injection == Injection::Native && spec.has_nvidia_hook();
     }
     if situation.told_by_mounts {
@@ -241,12 +242,12 @@ fn present(spec: Spec<'_>, host: &HostFacts, mend: &[DeviceNode]) -> Vec<DeviceN
 /// What the hook shall verify: each wanted device where the spec has it or it comes to be, and the control nodes that an
 /// engine brought along.
 fn arguments_of_verified(
-    wanted: &[DeviceNode],
+    mut numbers: Vec<DeviceNumber>,
     control: &[DeviceNode],
     present: &[DeviceNode],
     new: &[DeviceNode],
 ) -> Vec<String> {
-    let mut numbers: Vec<DeviceNumber> = wanted.iter().chain(control).map(|node| node.number).collect();
+    numbers.extend(control.iter().map(|node| node.number));
     numbers.sort_unstable();
     let is_ours = |node: &&DeviceNode| numbers.binary_search(&node.number).is_ok();
     // The hook takes plain paths only; what an operator wrote otherwise, the runtime makes or fails to make.

@@ -140,7 +140,7 @@ impl Inventory {
     /// # Errors
     /// [`InvalidInventory`] where the text is not an inventory, or contradicts itself.
     pub fn from_json(text: &[u8]) -> Result<Self, InvalidInventory> {
-        serde_json::from_slice::<Self>(text)?.checked()
+        read_json::<Self>(text)?.checked()
     }
 
     /// One that was read as a part of something else.
@@ -264,6 +264,14 @@ impl Inventory {
         let model = |device: Device| (&self.gpu(device).name, self.gpu(device).multiprocessors);
         devices.windows(2).any(|pair| model(pair[0]) != model(pair[1]))
     }
+}
+
+/// Reads JSON, and looks once at the whole of it whether it is text, not at string by string.
+///
+/// # Errors
+/// Where it is none, or not of this form.
+pub fn read_json<'a, T: Deserialize<'a>>(text: &'a [u8]) -> serde_json::Result<T> {
+    std::str::from_utf8(text).map_or_else(|_| serde_json::from_slice(text), serde_json::from_str)
 }
 
 /// The first that is there twice.

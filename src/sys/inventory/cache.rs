@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::procfs::Key;
 use super::{LIMIT, trusted};
-use crate::inventory::{Inventory, MigDevice};
+use crate::inventory::{Inventory, MigDevice, read_json};
 
 #[derive(Serialize, Deserialize)]
 struct Cache {
@@ -22,7 +22,7 @@ pub(super) fn read(path: &Path, key: &Key) -> Option<Inventory> {
     // In somebody else's folder even a file of root's can be an old one that was put back.
     trusted::folder(path.parent()?).ok()?;
     let text = trusted::read(path, LIMIT).ok()??;
-    let cache: Cache = serde_json::from_slice(&text).ok()?;
+    let cache: Cache = read_json(&text).ok()?;
     if cache.key != *key {
         return None;
     }
