@@ -224,11 +224,12 @@ impl Inventory {
 
     /// How a person names it on the host: `3`, or `0:1` for the second MIG device of GPU 0 (NVIDIA's own form).
     pub fn host_label(&self, device: Device) -> String {
-        let index = self.gpu(device).index;
-        self.mig(device).map_or_else(
-            || index.to_string(),
-            |mig| format!("{index}:{}", mig.index.unwrap_or(device.mig.map_or(0, |m| u32::try_from(m).unwrap_or(0)))),
-        )
+        let mut label = self.gpu(device).index.0.to_string();
+        if let (Some(position), Some(mig)) = (device.mig, self.mig(device)) {
+            label.push(':');
+            label.push_str(&mig.index.unwrap_or(u32::try_from(position).unwrap_or(0)).to_string());
+        }
+        label
     }
 
     /// Several devices as a person names them: `host GPU 1`, `host GPUs 0 to 3`, `MIG devices 0:0 and 0:1`.
