@@ -278,6 +278,9 @@ fn withhold(plan: &Plan, inventory: &Inventory, spec: Spec<'_>, host: &HostFacts
         openable.iter().flat_map(|device| capability_nodes(inventory, *device)).any(|node| node.number == *number)
     };
     gone.retain(|number| !needed(number));
+    if gone.is_empty() {
+        return;
+    }
     let in_spec: Vec<DeviceNumber> = spec.nodes().into_iter().map(|node| node.number).collect();
     let rules = spec.rules();
     let in_rules = |number: &DeviceNumber| rules.iter().any(|rule| rule.is_single(*number));

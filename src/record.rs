@@ -80,9 +80,11 @@ impl Variables {
 
 /// Whether a value would make a record too long for a hook's argument. An image may hold such a value.
 fn is_long(value: &str) -> bool {
-    // As JSON no byte takes more than six.
-    let may_be = value.len() > (LONGEST - 2) / 6;
-    may_be && (value.len() > LONGEST || serde_json::to_string(value).map_or(true, |json| json.len() > LONGEST))
+    // As JSON such a byte takes six at most, the others one; only what could be too long by that is written.
+    let escaped = value.bytes().filter(|byte| *byte < b' ' || matches!(byte, b'"' | b'\\')).count();
+    let is_longer = || serde_json::to_string(value).map_or(true, |json| json.len() > LONGEST);
+    let least = value.len() + 2;
+    least > LONGEST || (least + 5 * escaped > LONGEST && is_longer())
 }
 
 /// Length and FNV-1a hash: enough to see that exec got the same value again.
