@@ -11,7 +11,7 @@ pub use write::write;
 
 use crate::cdi::CdiEdits;
 use crate::device::DeviceNumber;
-use crate::inventory::{Device, Inventory};
+use crate::inventory::{CapabilityNode, Device, Inventory};
 use crate::node::DeviceNode;
 use crate::plan::{Plan, Verdict};
 use crate::record::Variables;
@@ -95,6 +95,7 @@ pub fn edits(
         return out;
     }
     let wanted = wanted(plan, inventory, situation, places);
+    let mut verified = Vec::new();
     withhold(plan, inventory, spec, host, &mut out);
     if situation.injection != Injection::Nvidia {
         out.mend = mend(&wanted, places.control_nodes, spec);
@@ -104,7 +105,8 @@ pub fn edits(
                 .iter()
                 .any(|there| there.number == node.number && (there.path == node.path || !is_gpu_path(&node.path)))
         };
-        out.device_nodes = wanted.iter().filter(|node| !is_there(node)).cloned().collect();
+        let numbers: Vec<DeviceNumber> = wanted.iter().map(|node| node.number).collect();
+        out.device_nodes = wanted.into_iter().filter(|node| !is_there(node)).collect();
         // Without any rule runc and crun deny, also where they make a user namespace. Rules of a rootless container are
         // enforced by nobody (podman 5.8 writes some all the same).
         if !host.rootless {
@@ -112,7 +114,7 @@ pub fn edits(
             // A rule for just this device is the operator's word on it (`--device …:r`) and is not widened.
             let has_own_rule = |number: DeviceNumber| rules.iter().any(|rule| rule.is_single(number));
             let is_blocked = |number: &DeviceNumber| !allowed(rules.iter().copied(), *number) && !has_own_rule(*number);
-            out.allow = wanted.iter().map(|node| node.number).filter(is_blocked).collect();
+            out.allow = numbers.iter().copied().filter(is_blocked).collect();
         }
         if let Some(cdi) = places.cdi {
             out.cdi = cdi.clone();
@@ -121,20 +123,14 @@ pub fn edits(
                 !present.iter().chain(&out.device_nodes).any(ours)
             });
         }
+        verified = arguments_of_verified(numbers, places.control_nodes, &present, &out.device_nodes);
         out.remove_nvidia_hook = situation.injection == Injection::Native && spec.has_nvidia_hook();
     }
     if situation.told_by_mounts {
         let uuids = plan.kept().iter().map(|device| inventory.uuid(*device));
         out.device_mounts = uuids.map(toolkit::mount_of_device).collect();
     }
-    let verified = match situation.injection {
-        Injection::Nvidia => Vec::new(),
-        Injection::Engine | Injection::Native => {
-            let there = [present(spec, host, &out.mend), out.device_nodes.clone()].concat();
-            verified(&wanted, places.control_nodes, &there)
-        }
-    };
-    out.hook = Some(hook_entry(plan, situation, inventory, places, &verified));
+    out.hook = Some(hook_entry(plan, situation, inventory, places, verified));
     out
 }
 
@@ -175,9 +171,14 @@ fn env(plan: &Plan, spec: Spec<'_>) -> Vec<(&'static str, String)> {
 /// The nodes that the container shall have: GPUs, their MIG capabilities, and in native mode the control nodes.
 fn wanted(plan: &Plan, inventory: &Inventory, situation: &Situation, places: &Places<'_>) -> Vec<DeviceNode> {
     let mut nodes: Vec<DeviceNode> = Vec::new();
+    let mut last = None;
     for device in plan.kept() {
-        nodes.push(DeviceNode::gpu(inventory.gpu(*device).minor));
-        nodes.extend(capability_nodes(inventory, *device));
+        // The devices of one GPU come one after the other.
+        if last.replace(device.gpu) != Some(device.gpu) {
+            nodes.push(DeviceNode::gpu(inventory.gpu(*device).minor));
+        }
+        let capabilities = capability_nodes(inventory, *device);
+        nodes.extend(capabilities.map(|node| DeviceNode { path: node.path.clone(), number: node.number }));
     }
     if situation.injection == Injection::Native {
         nodes.extend_from_slice(places.control_nodes);
@@ -187,12 +188,8 @@ fn wanted(plan: &Plan, inventory: &Inventory, situation: &Situation, places: &Pl
     nodes
 }
 
-fn capability_nodes(inventory: &Inventory, device: Device) -> impl Iterator<Item = DeviceNode> {
-    inventory
-        .mig(device)
-        .into_iter()
-        .flat_map(|mig| &mig.capability_nodes)
-        .map(|node| DeviceNode { path: node.path.clone(), number: node.number })
+fn capability_nodes(inventory: &Inventory, device: Device) -> impl Iterator<Item = &CapabilityNode> {
+    inventory.mig(device).into_iter().flat_map(|mig| &mig.capability_nodes)
 }
 
 /// Nodes that the engine made under another GPU's name, by which the driver would not find them, or without a mode:
@@ -242,22 +239,24 @@ fn present(spec: Spec<'_>, host: &HostFacts, mend: &[DeviceNode]) -> Vec<DeviceN
     devices.chain(bound).collect()
 }
 
-/// What the hook shall verify: each wanted device where the spec has it, else at its usual place, and the control
-/// nodes that an engine brought along.
-fn verified(wanted: &[DeviceNode], control: &[DeviceNode], present: &[DeviceNode]) -> Vec<DeviceNode> {
+/// What the hook shall verify: each wanted device where the spec has it or it comes to be, and the control nodes that an
+/// engine brought along.
+fn arguments_of_verified(
+    mut numbers: Vec<DeviceNumber>,
+    control: &[DeviceNode],
+    present: &[DeviceNode],
+    new: &[DeviceNode],
+) -> Vec<String> {
+    numbers.extend(control.iter().map(|node| node.number));
+    numbers.sort_unstable();
+    let is_ours = |node: &&DeviceNode| numbers.binary_search(&node.number).is_ok();
     // The hook takes plain paths only; what an operator wrote otherwise, the runtime makes or fails to make.
-    let is_plain = |node: &&DeviceNode| node.to_string().parse::<DeviceNode>().is_ok();
-    let mut nodes: Vec<DeviceNode> = Vec::new();
-    for (node, is_wanted) in wanted.iter().map(|node| (node, true)).chain(control.iter().map(|node| (node, false))) {
-        let mut there = present.iter().filter(|there| there.number == node.number).peekable();
-        if there.peek().is_none() && is_wanted {
-            nodes.push(node.clone());
-        }
-        nodes.extend(there.filter(is_plain).cloned());
-    }
-    nodes.sort_unstable();
+    let there = new.iter().chain(present.iter().filter(is_ours));
+    let mut nodes: Vec<&DeviceNode> = there.filter(|node| node.is_plain()).collect();
+    // Those that are new are in their order already.
+    nodes.sort();
     nodes.dedup();
-    nodes
+    nodes.into_iter().map(|node| node.after("--node=")).collect()
 }
 
 /// Rule 9: what belongs to GPUs that the container shall not open.
@@ -269,7 +268,8 @@ fn withhold(plan: &Plan, inventory: &Inventory, spec: Spec<'_>, host: &HostFacts
             gone.push(DeviceNumber::gpu(gpu.minor));
             gone.extend(&gpu.drm_nodes);
         }
-        for device in inventory.devices_of(position).into_iter().filter(|device| !openable.contains(device)) {
+        let devices = inventory.devices_of(position).into_iter();
+        for device in devices.filter(|device| openable.binary_search(device).is_err()) {
             gone.extend(capability_nodes(inventory, device).map(|node| node.number));
         }
     }
@@ -278,8 +278,12 @@ fn withhold(plan: &Plan, inventory: &Inventory, spec: Spec<'_>, host: &HostFacts
         openable.iter().flat_map(|device| capability_nodes(inventory, *device)).any(|node| node.number == *number)
     };
     gone.retain(|number| !needed(number));
+    if gone.is_empty() {
+        return;
+    }
     let in_spec: Vec<DeviceNumber> = spec.nodes().into_iter().map(|node| node.number).collect();
-    let in_rules = |number: &DeviceNumber| spec.rules().into_iter().any(|rule| rule.is_single(*number));
+    let rules = spec.rules();
+    let in_rules = |number: &DeviceNumber| rules.iter().any(|rule| rule.is_single(*number));
     let bound = host.mount_numbers.iter().filter(|(_, number)| gone.contains(number));
     out.withhold_mounts.extend(bound.map(|(position, _)| *position));
     gone.retain(|number| in_spec.contains(number) || in_rules(number));
@@ -291,11 +295,11 @@ fn hook_entry(
     situation: &Situation,
     inventory: &Inventory,
     places: &Places<'_>,
-    verified: &[DeviceNode],
+    verified: Vec<String>,
 ) -> HookEntry {
     let mut args = vec!["cudaview-hook".to_owned(), "createRuntime".to_owned(), format!("--root={}", places.root)];
     args.push(format!("--dev-root={}", places.dev_root));
-    args.extend(verified.iter().map(|node| format!("--node={node}")));
+    args.extend(verified);
     let record = plan.record(inventory, situation);
     // A record is plain data with string keys, which always serialises.
     args.push(format!("--record={}", serde_json::to_string(&record).unwrap_or_default()));

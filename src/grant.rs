@@ -244,10 +244,10 @@ fn limit(inventory: &Inventory, config: &Config, asked_for_some: bool, out: &mut
     if let Some(most) = config.limit.max_devices {
         out.devices.truncate(usize::try_from(most).unwrap_or(usize::MAX));
     }
-    let cut: Vec<Device> = before.into_iter().filter(|device| !out.devices.contains(device)).collect();
-    if cut.is_empty() {
+    if out.devices.len() == before.len() {
         return;
     }
+    let cut: Vec<Device> = before.into_iter().filter(|device| !out.devices.contains(device)).collect();
     let message = format!("[limit] of the configuration withholds {}", inventory.host_names(&cut));
     let hint = "ask the operator of this host";
     if out.devices.is_empty() && asked_for_some {

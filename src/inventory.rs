@@ -140,16 +140,23 @@ impl Inventory {
     /// # Errors
     /// [`InvalidInventory`] where the text is not an inventory, or contradicts itself.
     pub fn from_json(text: &[u8]) -> Result<Self, InvalidInventory> {
-        let mut inventory: Self = serde_json::from_slice(text)?;
-        if inventory.schema_version != SCHEMA_VERSION {
-            return Err(InvalidInventory::SchemaVersion(inventory.schema_version));
+        read_json::<Self>(text)?.checked()
+    }
+
+    /// One that was read as a part of something else.
+    ///
+    /// # Errors
+    /// As [`Inventory::from_json`].
+    pub fn checked(mut self) -> Result<Self, InvalidInventory> {
+        if self.schema_version != SCHEMA_VERSION {
+            return Err(InvalidInventory::SchemaVersion(self.schema_version));
         }
-        inventory.gpus.sort_by_key(|gpu| gpu.index);
-        for gpu in &mut inventory.gpus {
+        self.gpus.sort_by_key(|gpu| gpu.index);
+        for gpu in &mut self.gpus {
             gpu.mig.sort_by_key(|mig| (mig.gi, mig.ci));
         }
-        inventory.check_unique()?;
-        Ok(inventory)
+        self.check_unique()?;
+        Ok(self)
     }
 
     /// An inventory of no GPUs.
@@ -168,19 +175,15 @@ impl Inventory {
     /// # Errors
     /// [`InvalidInventory::Duplicate`] names the first that is not.
     pub fn check_unique(&self) -> Result<(), InvalidInventory> {
-        let mut names: Vec<String> = Vec::new();
-        for gpu in &self.gpus {
-            names.push(format!("index {}", gpu.index));
-            names.push(format!("minor {}", gpu.minor));
-            names.extend(gpu.pci_bus_id.map(|address| format!("PCI address {address}")));
-            names.push(gpu.uuid.to_string());
-            names.extend(gpu.mig.iter().map(|mig| mig.uuid.to_string()));
-        }
-        names.sort_unstable();
-        match names.windows(2).find(|pair| pair[0] == pair[1]) {
-            Some(pair) => Err(InvalidInventory::Duplicate(pair[0].clone())),
-            None => Ok(()),
-        }
+        let gpus = &self.gpus;
+        let migs = gpus.iter().flat_map(|gpu| &gpu.mig);
+        let uuids = gpus.iter().map(|gpu| gpu.uuid.as_str()).chain(migs.map(|mig| mig.uuid.as_str()));
+        let twice = repeated(uuids)
+            .map(str::to_owned)
+            .or_else(|| repeated(gpus.iter().map(|gpu| gpu.index)).map(|index| format!("index {index}")))
+            .or_else(|| repeated(gpus.iter().map(|gpu| gpu.minor)).map(|minor| format!("minor {minor}")))
+            .or_else(|| repeated(gpus.iter().filter_map(|gpu| gpu.pci_bus_id)).map(|at| format!("PCI address {at}")));
+        twice.map_or(Ok(()), |name| Err(InvalidInventory::Duplicate(name)))
     }
 
     /// Every device that can be granted: MIG devices in place of a GPU that has some.
@@ -221,11 +224,12 @@ impl Inventory {
 
     /// How a person names it on the host: `3`, or `0:1` for the second MIG device of GPU 0 (NVIDIA's own form).
     pub fn host_label(&self, device: Device) -> String {
-        let index = self.gpu(device).index;
-        self.mig(device).map_or_else(
-            || index.to_string(),
-            |mig| format!("{index}:{}", mig.index.unwrap_or(device.mig.map_or(0, |m| u32::try_from(m).unwrap_or(0)))),
-        )
+        let mut label = self.gpu(device).index.0.to_string();
+        if let (Some(position), Some(mig)) = (device.mig, self.mig(device)) {
+            label.push(':');
+            label.push_str(&mig.index.unwrap_or(u32::try_from(position).unwrap_or(0)).to_string());
+        }
+        label
     }
 
     /// Several devices as a person names them: `host GPU 1`, `host GPUs 0 to 3`, `MIG devices 0:0 and 0:1`.
@@ -261,6 +265,22 @@ impl Inventory {
         let model = |device: Device| (&self.gpu(device).name, self.gpu(device).multiprocessors);
         devices.windows(2).any(|pair| model(pair[0]) != model(pair[1]))
     }
+}
+
+/// Reads JSON, and looks once at the whole of it whether it is text, not at string by string.
+///
+/// # Errors
+/// Where it is none, or not of this form.
+pub fn read_json<'a, T: Deserialize<'a>>(text: &'a [u8]) -> serde_json::Result<T> {
+    std::str::from_utf8(text).map_or_else(|_| serde_json::from_slice(text), serde_json::from_str)
+}
+
+/// The first that is there twice.
+fn repeated<T: Ord>(items: impl Iterator<Item = T>) -> Option<T> {
+    let mut sorted: Vec<T> = items.collect();
+    sorted.sort_unstable();
+    let position = sorted.windows(2).position(|pair| pair[0] == pair[1])?;
+    Some(sorted.swap_remove(position))
 }
 
 /// `1`, `1 and 3`, `0 to 3`, `0, 2 and 3`: a run of three or more is shown by its ends.

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::inventory::{Device, Gpu, Inventory, Platform, SCHEMA_VERSION};
+use crate::inventory::{Device, Gpu, Inventory, MigDevice, Platform, SCHEMA_VERSION};
 use crate::provenance::Provenance;
 use crate::request::Source;
 
@@ -86,7 +86,11 @@ impl Variables {
 
 /// Whether a value would make a record too long for a hook's argument. An image may hold such a value.
 fn is_long(value: &str) -> bool {
-    value.len() > LONGEST || serde_json::to_string(value).map_or(true, |json| json.len() > LONGEST)
+    // As JSON such a byte takes six at most, the others one; only what could be too long by that is written.
+    let escaped = value.bytes().filter(|byte| *byte < b' ' || matches!(byte, b'"' | b'\\')).count();
+    let is_longer = || serde_json::to_string(value).map_or(true, |json| json.len() > LONGEST);
+    let least = value.len() + 2;
+    least > LONGEST || (least + 5 * escaped > LONGEST && is_longer())
 }
 
 /// Length and FNV-1a hash: enough to see that exec got the same value again.
@@ -179,12 +183,25 @@ impl Record {
 
 /// A GPU as exec needs it: names and numbers, no nodes. A record of a hundred MIG devices is written at every create.
 fn named(gpu: &Gpu) -> Gpu {
-    let mut gpu = Gpu { pci_bus_id: None, drm_nodes: Vec::new(), ..gpu.clone() };
-    for mig in &mut gpu.mig {
-        mig.capability_nodes.clear();
-        mig.profile.clear();
+    let bare = |mig: &MigDevice| MigDevice {
+        index: mig.index,
+        uuid: mig.uuid.clone(),
+        gi: mig.gi,
+        ci: mig.ci,
+        profile: String::new(),
+        capability_nodes: Vec::new(),
+    };
+    Gpu {
+        index: gpu.index,
+        minor: gpu.minor,
+        uuid: gpu.uuid.clone(),
+        pci_bus_id: None,
+        name: gpu.name.clone(),
+        multiprocessors: gpu.multiprocessors,
+        drm_nodes: Vec::new(),
+        mig_enabled: gpu.mig_enabled,
+        mig: gpu.mig.iter().map(bare).collect(),
     }
-    gpu
 }
 
 /// What [`Record::new`] takes.

@@ -2,16 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use crate::cmd::failure::Failure;
 use crate::config::{Config, ImageRequest};
 use crate::edits::{ContainerEdits, Places, edits};
 use crate::exit::Exit;
 use crate::finding::{Code, Finding, Severity, quoted_list};
-use crate::inventory::Inventory;
+use crate::inventory::{Device, Inventory};
 use crate::plan::{Plan, Verdict, plan};
-use crate::provenance::EngineFacts;
+use crate::provenance::{Engine, EngineFacts, Provenance};
+use crate::record::Variables;
 use crate::report;
 use crate::request::DeviceRequest;
 use crate::shell;
@@ -163,32 +164,57 @@ impl Decision {
         }
     }
 
-    fn audit_record(&self, container: &Container<'_>, mode: &str) -> Value {
-        let hosts = |devices: &[crate::inventory::Device]| -> Vec<String> {
-            devices.iter().map(|device| self.inventory.host_label(*device)).collect()
-        };
+    fn audit_record<'a>(&'a self, container: &Container<'a>, mode: &'a str) -> AuditRecord<'a> {
+        let hosts = |devices: &[Device]| devices.iter().map(|device| self.inventory.host_label(*device)).collect();
+        let granted: Vec<String> = hosts(&self.plan.grant.devices);
+        // Most often the same.
+        let again =
+            |devices: &[Device]| if devices == self.plan.grant.devices { granted.clone() } else { hosts(devices) };
         let mut sources: Vec<String> =
             self.plan.grant.requests.iter().map(|request| format!("{:?}", request.source).to_lowercase()).collect();
         sources.dedup();
-        json!({
-            "schemaVersion": 1,
-            "time": crate::sys::report::now(),
-            "door": container.door,
-            "mode": mode,
-            "id": container.id,
-            "name": self.facts.container_name,
-            "image": self.facts.image,
-            "engine": self.facts.engine,
-            "verdict": self.plan.verdict,
-            "source": sources,
-            "granted": hosts(&self.plan.grant.devices),
-            "kept": hosts(self.plan.kept()),
-            "visible": hosts(&self.plan.visible),
-            "provenance": self.situation.provenance,
+        AuditRecord {
+            schema_version: 1,
+            time: crate::sys::report::now(),
+            door: container.door,
+            mode,
+            id: container.id,
+            name: self.facts.container_name.as_deref(),
+            image: self.facts.image.as_deref(),
+            engine: self.facts.engine,
+            verdict: self.plan.verdict,
+            source: sources,
+            kept: again(self.plan.kept()),
+            visible: again(&self.plan.visible),
+            granted,
+            provenance: self.situation.provenance,
             // An image must not make the record too long for the journal.
-            "before": self.situation.original.clone().told(),
-            "after": self.plan.emitted.clone().told(),
-            "findings": self.plan.findings,
-        })
+            before: self.situation.original.clone().told(),
+            after: self.plan.emitted.clone().told(),
+            findings: &self.plan.findings,
+        }
     }
+}
+
+/// One line of the audit trail (`docs/audit.md`).
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AuditRecord<'a> {
+    schema_version: u32,
+    time: String,
+    door: &'static str,
+    mode: &'a str,
+    id: &'a str,
+    name: Option<&'a str>,
+    image: Option<&'a str>,
+    engine: Engine,
+    verdict: Verdict,
+    source: Vec<String>,
+    granted: Vec<String>,
+    kept: Vec<String>,
+    visible: Vec<String>,
+    provenance: Provenance,
+    before: Variables,
+    after: Variables,
+    findings: &'a [Finding],
 }

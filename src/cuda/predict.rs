@@ -1,5 +1,7 @@
 //! CUDA's own reading of the two variables, as far as it is known.
 
+use std::collections::BTreeSet;
+
 use super::{Entry, EntryKind, begun, is_mig_named, leading_digits, named};
 use crate::inventory::{Device, Inventory};
 
@@ -245,14 +247,8 @@ impl Process<'_> {
             return chosen;
         }
         out.doubt("MIG devices together with others: what drivers from 570 on show is documented in part only");
-        let mut shown: Vec<Device> = Vec::new();
-        for device in chosen {
-            let is_same = |other: &Device| other.mig.is_some() && self.instance(*other) == self.instance(device);
-            if !shown.iter().any(is_same) {
-                shown.push(device);
-            }
-        }
-        shown
+        let mut seen = BTreeSet::new();
+        chosen.into_iter().filter(|device| device.mig.is_none() || seen.insert(self.instance(*device))).collect()
     }
 }
 

@@ -208,8 +208,10 @@ fn apply_mend(devices: &mut [Value], node: &DeviceNode) {
 
 fn apply_hook(config: &mut Value, hook: &HookEntry) {
     // Without a `timeout`: the hook ends itself, and with one crun may miss its end (ADR 9).
-    let entry = HookBuilder::default().path(&hook.path).args(hook.args.clone()).env(vec![HOOK_ENV.to_owned()]).build();
-    let Some(entry) = entry.ok().and_then(|entry| serde_json::to_value(entry).ok()) else { return };
+    let entry = HookBuilder::default().path(&hook.path).args(Vec::new()).env(vec![HOOK_ENV.to_owned()]).build();
+    let Some(mut entry) = entry.ok().and_then(|entry| serde_json::to_value(entry).ok()) else { return };
+    // On their own, and copied once: there can be hundreds.
+    entry["args"] = hook.args.clone().into();
     let ours = |stage: &[Value]| stage.iter().any(is_our_hook);
     if config.pointer("/hooks/prestart").and_then(Value::as_array).is_some_and(|stage| ours(stage)) {
         remove_hooks(config, "prestart", is_our_hook);

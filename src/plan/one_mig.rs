@@ -1,6 +1,6 @@
 //! Finding `one-mig-device`: what a driver shows of several MIG devices.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use crate::cuda;
 use crate::finding::{Code, Finding, Severity};
@@ -35,21 +35,16 @@ pub(super) fn too_many_mig_devices(
 
 // NVIDIA MIG User Guide, "CUDA visible devices", R570 and later.
 fn shared_instance(inventory: &Inventory, view: &[Device]) -> Option<Finding> {
-    let mut by_instance: BTreeMap<(usize, u32), Vec<Device>> = BTreeMap::new();
-    for device in view {
-        if let Some(mig) = inventory.mig(*device) {
-            by_instance.entry((device.gpu, mig.gi)).or_default().push(*device);
-        }
-    }
-    let is_shared = |device: &Device| {
-        let instance = (device.gpu, inventory.mig(*device)?.gi);
-        by_instance.get(&instance).filter(|parts| parts.len() > 1)
-    };
-    let parts = view.iter().find_map(is_shared)?;
+    let instance = |device: &Device| Some((device.gpu, inventory.mig(*device)?.gi));
+    let mut sorted: Vec<(usize, u32)> = view.iter().filter_map(instance).collect();
+    sorted.sort_unstable();
+    let shared: BTreeSet<_> = sorted.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
+    let first = view.iter().filter_map(instance).find(|instance| shared.contains(instance))?;
+    let parts: Vec<Device> = view.iter().copied().filter(|device| instance(device) == Some(first)).collect();
     let driver = inventory.driver_version.as_deref().unwrap_or("unknown");
     let message = format!(
         "{} are compute instances of one GPU instance, of which a process sees one with drivers from 570 on (here {driver})",
-        inventory.host_names(parts)
+        inventory.host_names(&parts)
     );
     let hint = one_each(inventory.uuid(parts[0]));
     Some(Finding::new(Code::OneMigDevice, Severity::Warning, message, hint))

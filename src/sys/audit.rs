@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use serde::Serialize;
+
 use super::child::ask;
 use super::errno::chain;
 use super::trusted;
@@ -43,8 +45,8 @@ const JOURNALCTL: [&str; 2] = ["/usr/bin/journalctl", "/bin/journalctl"];
 ///
 /// # Errors
 /// The place and the cause; a container is never held up by it.
-pub fn write(place: &str, record: &serde_json::Value) -> Result<(), String> {
-    let line = record.to_string();
+pub fn write(place: &str, record: &impl Serialize) -> Result<(), String> {
+    let line = serde_json::to_string(record).map_err(|error| error.to_string())?;
     match place {
         "off" => Ok(()),
         "journal" => journal(&line).map_err(|error| format!("{JOURNAL}: {error}")),

@@ -72,9 +72,10 @@ impl Untrusted {
 /// # Errors
 /// [`Untrusted`] where there is one that must not be used.
 pub fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, Untrusted> {
-    let Some((file, _)) = open(path)? else { return Ok(None) };
+    let Some((file, length)) = open(path)? else { return Ok(None) };
     let failed = |source| Untrusted::Read { path: path.to_owned(), source };
-    let mut text = Vec::new();
+    // Room for all of it and one byte more: a few reads in place of a dozen.
+    let mut text = Vec::with_capacity(usize::try_from(length.min(limit)).unwrap_or(0) + 1);
     file.take(limit + 1).read_to_end(&mut text).map_err(failed)?;
     if u64::try_from(text.len()).is_ok_and(|length| length > limit) {
         return Err(Untrusted::Size { path: path.to_owned(), limit });

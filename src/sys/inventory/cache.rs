@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 
 use super::procfs::Key;
 use super::{LIMIT, trusted};
-use crate::inventory::{Inventory, MigDevice};
+use crate::inventory::{Inventory, MigDevice, read_json};
 
 #[derive(Serialize, Deserialize)]
 struct Cache {
     key: Key,
-    inventory: serde_json::Value,
+    inventory: Inventory,
 }
 
 /// The cached inventory, if it is ours and was written for this very host. A bad cache is no error: it is not used.
@@ -22,11 +22,11 @@ pub(super) fn read(path: &Path, key: &Key) -> Option<Inventory> {
     // In somebody else's folder even a file of root's can be an old one that was put back.
     trusted::folder(path.parent()?).ok()?;
     let text = trusted::read(path, LIMIT).ok()??;
-    let cache: Cache = serde_json::from_slice(&text).ok()?;
+    let cache: Cache = read_json(&text).ok()?;
     if cache.key != *key {
         return None;
     }
-    let mut inventory = Inventory::from_json(cache.inventory.to_string().as_bytes()).ok()?;
+    let mut inventory = cache.inventory.checked().ok()?;
     if !is_of(&inventory, key) {
         return None;
     }
@@ -41,7 +41,7 @@ fn is_of(inventory: &Inventory, key: &Key) -> bool {
             *minor == gpu.minor && gpu.pci_bus_id.is_none_or(|of_inventory| of_inventory == *address)
         });
         let instance = |mig: &MigDevice| format!("gpu{}/gi{}/ci{}", gpu.minor, mig.gi, mig.ci);
-        is_known && gpu.mig.iter().all(|mig| key.instances.contains(&instance(mig)))
+        is_known && gpu.mig.iter().all(|mig| key.instances.binary_search(&instance(mig)).is_ok())
     })
 }
 
@@ -50,7 +50,7 @@ pub(super) fn write(path: &Path, key: &Key, inventory: &Inventory) -> io::Result
     if !is_of(inventory, key) {
         return Err(io::Error::other("NVML names what /proc/driver/nvidia does not"));
     }
-    let cache = Cache { key: key.clone(), inventory: serde_json::to_value(inventory)? };
+    let cache = Cache { key: key.clone(), inventory: inventory.clone() };
     let folder = path.parent().unwrap_or(Path::new("/"));
     if !folder.exists() {
         fs::DirBuilder::new().mode(0o755).create(folder)?;

@@ -18,7 +18,7 @@ pub(super) struct Key {
     pub(super) gpus: Vec<(PciBusId, Minor)>,
     /// Those of them that have a node.
     pub(super) nodes: Vec<Minor>,
-    /// GPU and compute instances, as the driver's capability files name them.
+    /// GPU and compute instances, as the driver's capability files name them, sorted.
     pub(super) instances: Vec<String>,
     /// This boot.
     pub(super) boot_id: String,
