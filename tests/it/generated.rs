@@ -86,12 +86,11 @@ fn words(source: &str, name: &str) -> Vec<(String, String)> {
     let (body, _) = rest.split_once("    }\n").expect("its end");
     let (mut words, mut meaning) = (Vec::new(), Vec::new());
     for line in body.lines().map(str::trim) {
-        match line.strip_prefix("/// ") {
-            Some(text) => meaning.push(text.to_owned()),
-            None => {
-                let word = line.trim_end_matches(',').to_lowercase();
-                words.push((word, std::mem::take(&mut meaning).join(" ").trim_end_matches('.').to_owned()));
-            }
+        if let Some(text) = line.strip_prefix("/// ") {
+            meaning.push(text.to_owned());
+        } else {
+            let word = line.trim_end_matches(',').to_lowercase();
+            words.push((word, std::mem::take(&mut meaning).join(" ").trim_end_matches('.').to_owned()));
         }
     }
     words

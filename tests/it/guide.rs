@@ -39,6 +39,8 @@ enum Rule {
     File,
     /// `docker save` of an image: the one of the tests of lint.
     Save,
+    /// `name=(…)`: an array of the shell, for what is typed below.
+    Array,
     /// `echo $?`.
     Ending,
     /// It stands in the table.
@@ -70,19 +72,26 @@ fn has_operators(command: &str) -> bool {
     outside.contains([';', '>', '&'])
 }
 
+/// Whether it gives a name to a list of words, all of which stand there.
+fn is_array(command: &str) -> bool {
+    let parts = command.strip_suffix(')').and_then(|command| command.split_once("=("));
+    parts.is_some_and(|(name, list)| name.chars().all(|c| c.is_ascii_lowercase()) && !list.contains(['$', '(', '`']))
+}
+
 fn rule(command: &str) -> Option<Rule> {
     let words = words(command);
     let words: Vec<&str> = words.iter().map(String::as_str).skip_while(|word| *word == "sudo").collect();
     let names_a_thing = words.iter().take_while(|word| **word != "--").any(|w| matches!(*w, "--container" | "--image"));
     let is_path = |name: &str| std::path::Path::new(name).components().count() > 1;
     match words[..] {
+        _ if is_array(command) => Some(Rule::Array),
         _ if has_operators(command) => None,
         ["cudaview", ..] if command.starts_with("sudo ") => Some(Rule::Asks),
         ["cudaview", name, ..] if ASKING.contains(&name) || names_a_thing => Some(Rule::Asks),
         ["cudaview", ..] => Some(Rule::Run),
-        ["docker" | "podman" | "nerdctl", "run" | "create", ..] => Some(Rule::Engine),
-        ["docker", "compose", ..] => Some(Rule::Engine),
-        ["podman", "--runtime", _, "run", ..] => Some(Rule::Engine),
+        ["docker" | "podman" | "nerdctl", "run" | "create", ..]
+        | ["docker", "compose", ..]
+        | ["podman", "--runtime", _, "run", ..] => Some(Rule::Engine),
         ["docker", "save", "-o", name, _] if !is_path(name) => Some(Rule::Save),
         ["cat", name] if !is_path(name) => Some(Rule::File),
         ["echo", "$?"] => Some(Rule::Ending),
@@ -98,8 +107,14 @@ fn table() -> Vec<Row> {
 /// Every command of the documents but what `pages.rs` runs: the first block of a finding's page.
 fn steps(page: &Page) -> Vec<Step> {
     let is_seen_elsewhere = |section: &str| page.name.starts_with("docs/findings/") && section == "You see";
-    let blocks = page.blocks().into_iter().filter(|block| block.language == "console");
-    blocks.filter(|block| !is_seen_elsewhere(&block.section)).flat_map(|block| page.steps(&block)).collect()
+    let blocks = page.blocks().into_iter().filter(|block| !is_seen_elsewhere(&block.section));
+    blocks
+        .flat_map(|block| match block.language.as_str() {
+            "console" => page.steps(&block),
+            "yaml" => page.runs(&block),
+            _ => Vec::new(),
+        })
+        .collect()
 }
 
 /// What is wrong with a step; nothing, if it does what the page says.
@@ -121,6 +136,10 @@ fn fault(shell: &mut Shell, rule: Rule, step: &Step) -> Option<String> {
         Rule::Save => {
             let image = crate::lint::images::folder();
             shell.copy(&image.path().join("trainer.tar"), &words(&step.command)[3]);
+            None
+        }
+        Rule::Array => {
+            shell.remember(&step.command);
             None
         }
         Rule::Ending => (step.output != [shell.last().to_string()]).then(|| format!("it ended with {}", shell.last())),
@@ -148,6 +167,10 @@ pub(crate) fn asks_what_is_there(command: &str) -> Option<String> {
     let words = words(command);
     let is_code = |word: &String| word.chars().all(|c| c.is_ascii_lowercase() || c == '-') && !word.starts_with('-');
     let mut shell = Shell::new(&Page { name: String::new(), text: String::new() });
+    if words[0] != "cudaview" {
+        let (code, printed) = shell.type_in(&format!("cudaview lint --format json -- {command}"));
+        return (code > 1).then_some(printed);
+    }
     let (code, printed) = match words.get(2).filter(|word| words[1] == "explain" && is_code(word)) {
         Some(_) => shell.type_in(command),
         None if NOT_YET.contains(&words.get(2).map_or("", String::as_str)) => return None,

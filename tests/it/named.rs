@@ -183,7 +183,35 @@ fn exit_codes_are_those_of_the_table() {
     assert!(count > 8, "{count}");
 }
 
-/// `cudaview …` between backticks can be typed.
+/// A command of CONTRIBUTING is a script of the repository, and what stands behind it the script knows.
+#[test]
+fn scripts_know_what_is_typed_behind_them() {
+    let (mut count, mut faults) = (0, Vec::new());
+    for page in documents() {
+        let is_read = |language: &str| page.name == "CONTRIBUTING.md" || language == "console";
+        let blocks = page.blocks().into_iter().filter(|block| is_read(&block.language));
+        let lines: Vec<String> = blocks.flat_map(|block| block.text).collect();
+        for line in lines.into_iter().chain(spans(&page)) {
+            let typed = line.trim_start_matches("$ ").trim_start_matches("sudo ");
+            let mut words = typed.split(" #").next().unwrap_or_default().split(' ');
+            let path = repository().join(words.next().unwrap_or_default());
+            let is_script = path.is_file() && path.extension().is_none() && path.parent() != Some(repository());
+            if !is_script || path.starts_with(repository().join("src")) {
+                continue;
+            }
+            let script = std::fs::read_to_string(&path).expect("a script");
+            let is_own = |word: &&str| !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase() || c == '-');
+            if words.next().filter(is_own).is_some_and(|word| !script.contains(word)) {
+                faults.push(format!("{}: {typed}", page.name));
+            }
+            count += 1;
+        }
+    }
+    assert_eq!(faults, [""; 0]);
+    assert!(count > 30, "{count}");
+}
+
+/// `cudaview …` between backticks can be typed, and a `docker run …` that is whole can be read.
 #[test]
 fn commands_in_the_prose_can_be_typed() {
     let mut faults = Vec::new();
@@ -191,7 +219,9 @@ fn commands_in_the_prose_can_be_typed() {
     for page in documents().into_iter().filter(|page| page.name != "CHANGELOG.md") {
         for span in spans(&page) {
             let command = span.trim_start_matches("sudo ");
-            if command.starts_with("cudaview ") && seen.insert(command.to_owned()) {
+            let is_run = ["docker run ", "podman run ", "podman --runtime "].iter().any(|run| command.starts_with(run));
+            let is_whole = is_run && !command.contains(['…', '\'']) && command.contains("IMAGE");
+            if (command.starts_with("cudaview ") || is_whole) && seen.insert(command.to_owned()) {
                 faults.extend(asks_what_is_there(command).map(|fault| format!("{}: {span}: {fault}", page.name)));
             }
         }

@@ -117,6 +117,16 @@ impl Page {
         steps
     }
 
+    /// What a step of a workflow in it runs of ours.
+    pub(crate) fn runs(&self, block: &Block) -> Vec<Step> {
+        let step = |(number, line): (usize, &String)| {
+            let command = line.split_once("run: ")?.1.to_owned();
+            let place = format!("{}:{}", self.name, block.line + number);
+            Some(Step { place, command, comment: None, output: Vec::new() })
+        };
+        block.text.iter().enumerate().filter_map(step).collect()
+    }
+
     /// The host that its answers are about: the first inventory that it names.
     pub(crate) fn host(&self) -> String {
         const FOLDER: &str = "tests/data/inventories/";

@@ -23,6 +23,8 @@ exec "$GUIDE_PROGRAM" "$command" "${front[@]}" "$@"
 pub(crate) struct Shell {
     folder: tempfile::TempDir,
     host: String,
+    /// What stands in front of each command.
+    remembered: String,
     last: i32,
 }
 
@@ -40,7 +42,7 @@ impl Shell {
             let link = folder.path().join("here").join(name);
             std::os::unix::fs::symlink(repository().join(name), link).expect("a link");
         }
-        Self { host: page.host(), folder, last: 0 }
+        Self { host: page.host(), folder, remembered: String::new(), last: 0 }
     }
 
     fn here(&self) -> PathBuf {
@@ -52,7 +54,7 @@ impl Shell {
         let at = |name: &str| self.folder.path().join(name);
         let path = format!("{}:/usr/bin:/bin", at("bin").display());
         let mut bash = Command::new("/bin/bash");
-        bash.args(["-c", command]).current_dir(self.here()).env_clear();
+        bash.args(["-c", &format!("{}{command}", self.remembered)]).current_dir(self.here()).env_clear();
         bash.env("PATH", path).env("HOME", at("home")).env("COLUMNS", "80").env("LC_ALL", "C.UTF-8");
         bash.env("DOCKER_HOST", "unix:///nowhere").env("CONTAINERD_ADDRESS", "/nowhere");
         bash.env("GUIDE_PROGRAM", env!("CARGO_BIN_EXE_cudaview")).env("GUIDE_HOST", &self.host);
@@ -61,6 +63,12 @@ impl Shell {
         // What only helps a person goes to standard error, and stands below.
         let printed = String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8");
         (self.last, printed)
+    }
+
+    /// An assignment, for the commands that follow.
+    pub(crate) fn remember(&mut self, assignment: &str) {
+        self.remembered += assignment;
+        self.remembered.push('\n');
     }
 
     /// How the last one ended, as `echo $?` tells it.
