@@ -51,7 +51,7 @@ enum Rule {
 const ASKING: [&str; 9] = ["ps", "log", "doctor", "flags", "install", "uninstall", "completion", "manual", "help"];
 
 /// What `cudaview install` is to set up, and does not know in this build. To be emptied when it does.
-const NOT_YET: [&str; 4] = ["docker", "podman", "containerd", "crio"];
+const NOT_YET: &[&str] = &["docker", "podman", "containerd", "crio"];
 
 fn words(command: &str) -> Vec<String> {
     cudaview::shell::split(command).into_iter().map(|word| word.text).collect()
