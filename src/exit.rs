@@ -1,4 +1,4 @@
-//! The one table of exit codes. The man pages and the README repeat it; a test compares them.
+//! The one table of exit codes. The manual pages and `docs/exit-codes.md` repeat it; tests compare them.
 
 /// How a program of this project ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

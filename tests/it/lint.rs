@@ -2,7 +2,7 @@
 
 #![allow(clippy::expect_used, reason = "a test that cannot go on ends there")]
 
-mod images;
+pub(crate) mod images;
 mod laws;
 
 use std::collections::{BTreeMap, BTreeSet};

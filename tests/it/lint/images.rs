@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::command::{cudaview, text};
 
 /// A folder with an unpacked image of `docker save` in `image`, and the archive of it.
-fn folder() -> TempDir {
+pub(crate) fn folder() -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     let image = folder.path().join("image");
     fs::create_dir(&image).expect("a folder");
