@@ -39,6 +39,7 @@ mod log;
 mod manual;
 mod mig;
 mod nvml;
+mod packages;
 mod pages;
 mod passthrough;
 mod plain_docker;
