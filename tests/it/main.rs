@@ -43,6 +43,7 @@ mod manual;
 mod mig;
 mod named;
 mod nvml;
+mod packages;
 mod pages;
 mod passthrough;
 mod plain_docker;
