@@ -30,7 +30,7 @@ or ask about a container, an image or a Compose file:
   inventory  the GPUs of this host, and their names and numbers
   predict    what CUDA alone would show
   demo       three what-ifs over a server that is not there
-  install    let Docker take --gpus where NVIDIA's toolkit is not installed
+  install    tell Docker, podman, containerd or CRI-O about cudaview
 
 Inside a container GPUs are numbered from 0, in the order of the host.
 More: cudaview help COMMAND
@@ -86,26 +86,65 @@ enum Command {
         /// Into this folder
         folder: PathBuf,
     },
-    /// Set something up on this host, on request
-    #[command(arg_required_else_help = false)]
+    /// Tell Docker, podman, containerd or CRI-O about cudaview
+    #[command(arg_required_else_help = false, after_help = INSTALL_AFTER)]
     Install {
         #[command(subcommand)]
         target: InstallTarget,
     },
     /// Take away what install has set up
-    #[command(arg_required_else_help = false)]
-    Uninstall {
-        #[command(subcommand)]
-        target: InstallTarget,
-    },
+    #[command(arg_required_else_help = false, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, after_help = UNINSTALL_AFTER)]
+    Uninstall(UninstallArgs),
 }
 
 #[derive(Debug, Subcommand)]
 pub(super) enum InstallTarget {
+    /// A runtime in daemon.json: docker run --runtime cudaview
+    Docker(InstallArgs),
+    /// A runtime in containers.conf.d: podman --runtime cudaview run
+    Podman(PodmanInstallArgs),
+    /// A handler in config.toml, or beside it: Kubernetes' runtimeClassName
+    Containerd(InstallArgs),
+    /// A handler in crio.conf.d: Kubernetes' runtimeClassName
+    Crio(InstallArgs),
     /// What makes Docker take --gpus where NVIDIA's toolkit is not installed
     #[command(after_help = GPUS_FLAG_AFTER)]
     GpusFlag(StandInArgs),
 }
+
+#[derive(Debug, Subcommand)]
+pub(super) enum UninstallTarget {
+    /// The runtime in daemon.json
+    Docker(UninstallEngineArgs),
+    /// The file in containers.conf.d
+    Podman(PodmanUninstallArgs),
+    /// The handler in config.toml, or the file beside it
+    Containerd(UninstallEngineArgs),
+    /// The file in crio.conf.d
+    Crio(UninstallEngineArgs),
+    /// The link for --gpus
+    #[command(after_help = GPUS_FLAG_AFTER)]
+    GpusFlag(StandInArgs),
+}
+
+const INSTALL_AFTER: &str = "\
+Examples:
+  sudo cudaview install docker --dry-run
+  sudo cudaview install docker
+  cudaview install podman --user
+
+A file that is there keeps its order, its comments and its spaces; the one of
+before stays beside it until uninstall. What is not understood is left alone,
+with 3. Nothing is restarted: what to type is said.";
+
+const UNINSTALL_AFTER: &str = "\
+Examples:
+  sudo cudaview uninstall docker --dry-run
+  sudo cudaview uninstall --all --check
+
+While containers depend on the runtime it ends with 3, names them, and changes
+nothing. --check only names them, and ends with 1 where there are any: a
+package asks so before it is removed.";
 
 const GPUS_FLAG_AFTER: &str = "\
 Docker takes --gpus only where it finds nvidia-container-runtime-hook when it
@@ -349,6 +388,67 @@ pub(super) struct StandInArgs {
 }
 
 #[derive(Debug, Args)]
+pub(super) struct InstallArgs {
+    /// Say what would be done and what would change for the containers that exist, and do nothing
+    #[arg(long)]
+    pub(super) dry_run: bool,
+    /// Make it the runtime of containers for which none is named
+    #[arg(long)]
+    pub(super) default_runtime: bool,
+    /// Decide and write it down, and change no container: mode = "observe" in cudaview's config.toml
+    #[arg(long)]
+    pub(super) observe: bool,
+    /// The system below DIR in place of this one
+    #[arg(long, value_name = "DIR", default_value = "/", hide_default_value = true)]
+    pub(super) root: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct PodmanInstallArgs {
+    #[command(flatten)]
+    pub(super) engine: InstallArgs,
+    /// For your own containers alone; needs no root
+    #[arg(long, conflicts_with_all = ["root", "observe"])]
+    pub(super) user: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct UninstallArgs {
+    /// Everything that install has set up
+    #[arg(long, required = true)]
+    pub(super) all: bool,
+    #[command(flatten)]
+    pub(super) engine: UninstallEngineArgs,
+    #[command(subcommand)]
+    pub(super) target: Option<UninstallTarget>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct UninstallEngineArgs {
+    /// Say what would be done, and do nothing
+    #[arg(long)]
+    pub(super) dry_run: bool,
+    /// Only name the containers that depend on the runtime; ends with 1 where there are any
+    #[arg(long)]
+    pub(super) check: bool,
+    /// Even where containers depend on the runtime: they cannot be started any more
+    #[arg(long)]
+    pub(super) force: bool,
+    /// The system below DIR in place of this one
+    #[arg(long, value_name = "DIR", default_value = "/", hide_default_value = true)]
+    pub(super) root: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct PodmanUninstallArgs {
+    #[command(flatten)]
+    pub(super) engine: UninstallEngineArgs,
+    /// For your own containers alone; needs no root
+    #[arg(long, conflicts_with = "root")]
+    pub(super) user: bool,
+}
+
+#[derive(Debug, Args)]
 pub(super) struct PredictArgs {
     /// The host's GPUs, as cudaview inventory --format json prints them
     #[arg(long, value_name = "FILE")]
@@ -446,6 +546,7 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
     let done = match cli.command {
         Some(Command::Lint(arguments)) => return lint::run(&arguments),
         Some(Command::Doctor(arguments)) => return doctor::run(&arguments),
+        Some(Command::Uninstall(arguments)) => return install::uninstall(&arguments),
         None => print(&style().screen(SCREEN)),
         Some(Command::Explain(arguments)) => explain::run(&arguments),
         Some(Command::Inventory(arguments)) => inventory::run(&arguments),
@@ -457,7 +558,6 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
         Some(Command::Flags(arguments)) => job::run(&arguments),
         Some(Command::Demo) => demo::run(),
         Some(Command::Install { target }) => install::install(&target),
-        Some(Command::Uninstall { target }) => install::uninstall(&target),
     };
     done.map(|()| Exit::Done)
 }
