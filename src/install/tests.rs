@@ -204,7 +204,7 @@ mod containers {
 
     #[test]
     fn tables_are_added_and_nothing_else_changes() {
-        for (name, old) in good().into_iter() {
+        for (name, old) in good() {
             let made = containerd::install(Some(old), daemon(name), wanted(false)).unwrap();
             assert!(after(old, &made).starts_with(old), "{name}: {made:?}");
             let with_default = containerd::install(Some(old), daemon(name), wanted(true)).unwrap();

@@ -264,11 +264,11 @@ fn docker_can_be_told(root: &Path, wanted: Wanted<'_>) -> Result<(), Failure> {
         return Ok(());
     }
     let path = below(root, "/etc/docker/daemon.json");
-    if let Some(file) = engines::docker_file().filter(|file| *file != path) {
+    if let Some(file) = engines::docker_reads_another(&path) {
         let text = format!("the Docker daemon that runs has its configuration in {file:?}");
         return Err(left(&path, Refusal { text, hint: "add the runtime there by hand".to_owned() }));
     }
-    let Some(flag) = engines::docker_clashes(wanted.default).into_iter().next() else { return Ok(()) };
+    let Some(flag) = engines::docker_clashes(&path, wanted.default).into_iter().next() else { return Ok(()) };
     let text = format!("dockerd was started with {flag}, and does not start with both that and such an entry here");
     let hint = format!("move what {flag} says into daemon.json first");
     Err(left(&path, Refusal { text, hint }))

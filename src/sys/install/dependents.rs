@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::engines::docker_of;
 use crate::finding::printable;
 use crate::install::{NAME, daemon_json};
 use crate::provenance::Engine;
@@ -71,7 +72,7 @@ fn docker_data(root: &Path, file: &str) -> BTreeSet<PathBuf> {
         ["data-root", "graph"].iter().filter_map(|key| said[*key].as_str()).map(below).collect();
     places.insert(root.join("var/lib/docker"));
     if root == Path::new("/") {
-        for daemon in processes::called("dockerd") {
+        for daemon in docker_of(&root.join("etc/docker/daemon.json")) {
             places.extend(["--data-root", "--graph", "-g"].iter().filter_map(|flag| daemon.argument(flag)).map(below));
             let words = daemon.arguments().iter().filter_map(|word| word.to_str());
             places.extend(words.filter_map(|word| word.strip_prefix("--data-root=")).map(below));

@@ -1,20 +1,21 @@
 //! What has to be known of an engine before its configuration is changed.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use crate::sys::child;
-use crate::sys::processes;
+use crate::sys::processes::{self, Process};
 
-/// Flags with which dockerd does not start where the same is in its file too, or which name another file.
+/// Flags with which dockerd does not start where the same is in its file too.
 // moby daemon/config, findConfigurationConflicts
 const DOCKER_FLAGS: [(&str, &str); 2] = [("--add-runtime", "runtimes"), ("--default-runtime", "default-runtime")];
 
-/// What the daemon that runs was told on its command line: flags that clash with members of its file.
-pub fn docker_clashes(default: bool) -> Vec<&'static str> {
+/// What the daemon that runs was told on its command line: flags that clash with members of this file.
+pub fn docker_clashes(file: &Path, default: bool) -> Vec<&'static str> {
     let mut found = Vec::new();
-    for daemon in processes::called("dockerd") {
+    for daemon in docker_of(file) {
         let words = daemon.arguments().iter().filter_map(|word| word.to_str());
         for (flag, _) in DOCKER_FLAGS.iter().filter(|(_, member)| default || *member == "runtimes") {
             if words.clone().any(|word| word == *flag || word.starts_with(&format!("{flag}="))) {
@@ -25,17 +26,35 @@ pub fn docker_clashes(default: bool) -> Vec<&'static str> {
     found
 }
 
-/// The file of the only daemon that runs, where it was told another than the usual one.
-pub fn docker_file() -> Option<PathBuf> {
+/// The file of the only daemon that runs, where that is another than this one.
+pub fn docker_reads_another(file: &Path) -> Option<PathBuf> {
     let mut daemons = processes::called("dockerd");
-    let only = daemons.next()?;
-    if daemons.next().is_some() {
+    let only = docker_file(&daemons.next()?);
+    if daemons.next().is_some() || is_same(&only, file) {
         return None;
     }
-    let words: Vec<&str> = only.arguments().iter().filter_map(|word| word.to_str()).collect();
-    let at = words.iter().position(|word| *word == "--config-file");
-    let behind = at.and_then(|at| words.get(at + 1).copied());
-    behind.or_else(|| words.iter().find_map(|word| word.strip_prefix("--config-file="))).map(PathBuf::from)
+    Some(only)
+}
+
+/// The daemons that go by a file.
+pub(super) fn docker_of(file: &Path) -> impl Iterator<Item = Process> {
+    let file = file.to_owned();
+    processes::called("dockerd").filter(move |daemon| is_same(&docker_file(daemon), &file))
+}
+
+fn docker_file(daemon: &Process) -> PathBuf {
+    let words = daemon.arguments().iter().filter_map(|word| word.to_str());
+    let joined = words.into_iter().find_map(|word| word.strip_prefix("--config-file="));
+    PathBuf::from(daemon.argument("--config-file").or(joined).unwrap_or(DOCKER_FILE))
+}
+
+// dockerd(8)
+const DOCKER_FILE: &str = "/etc/docker/daemon.json";
+
+/// Whether two paths are one file; one that is not there has its name alone.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let file = |path: &Path| std::fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
+    one == other || file(one).is_some_and(|found| Some(found) == file(other))
 }
 
 /// The major version of containerd, by its own word; `None` where it is not installed or does not say.
