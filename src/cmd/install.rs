@@ -1,13 +1,14 @@
 //! `cudaview install` and `uninstall`: what is set up on a host on request, and taken away again.
 
+pub(super) mod arguments;
 mod engine;
 mod uninstall;
 
 use std::path::Path;
 
+use arguments::{InstallTarget, StandInArgs, UninstallArgs, UninstallTarget};
 use engine::Engine;
 
-use super::cli::{InstallTarget, StandInArgs, UninstallArgs, UninstallTarget};
 use super::output::{Failure, print};
 use crate::exit::Exit;
 use crate::sys::stand_in::{Change, Place, StandInError};

@@ -37,6 +37,7 @@ fn without_pieces(text: &str, pieces: &[&str]) -> Option<String> {
 
 mod docker {
     use super::*;
+    use proptest::prelude::*;
 
     fn good() -> [(&'static str, &'static str); 12] {
         files!("docker": "plain.json" "nvidia-default.json" "tabs-kubeadm.json" "crlf.json" "one-line.json"
@@ -138,6 +139,49 @@ mod docker {
         }
         assert_eq!(daemon_json::uninstall(None, None), Ok(Change::None));
         assert_eq!(daemon_json::uninstall(Some("{\"debug\": true}"), None), Ok(Change::None));
+    }
+
+    /// Any JSON: a few keys that mean something to Docker, and any text.
+    fn json(depth: u32) -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            ".*".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(depth, 32, 5, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+                prop::collection::vec((".{0,6}", inner), 0..5).prop_map(|all| Value::Object(all.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_a_file_says_it_says_afterwards(
+            members in prop::collection::vec((".{0,6}", json(3)), 0..6),
+            nvidia in any::<bool>(),
+            pretty in any::<bool>(),
+            default in any::<bool>(),
+        ) {
+            let mut all: serde_json::Map<String, Value> = members.into_iter().collect();
+            if nvidia {
+                all.insert("runtimes".to_owned(), serde_json::json!({"nvidia": {"path": "nvidia-container-runtime"}}));
+            }
+            let value = Value::Object(all);
+            let old = if pretty { serde_json::to_string_pretty(&value) } else { serde_json::to_string(&value) }.unwrap();
+            let made = daemon_json::install(Some(&old), wanted(default)).unwrap();
+            let new = after(&old, &made).to_owned();
+            let back = daemon_json::uninstall(Some(&new), Some(&old)).unwrap();
+            prop_assert_eq!(back, Change::Write(old.clone()));
+            // Without the copy of before, the same is left but for the spaces.
+            let back = daemon_json::uninstall(Some(&format!("{new}\n")), None).unwrap();
+            let left = after("{}", &back).to_owned();
+            let left: Value = serde_json::from_str(if left.is_empty() { "{}" } else { &left }).unwrap();
+            prop_assert_eq!(left.to_string(), value.to_string());
+        }
     }
 
     #[test]

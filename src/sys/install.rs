@@ -173,9 +173,10 @@ impl Place {
     /// [`InstallError`]
     pub fn remove(&self) -> Result<(), InstallError> {
         remove(&self.path)?;
-        for folder in self.path.ancestors().skip(1).take(2) {
-            // It stays where anything else is in it, or where it is not ours to remove.
-            if rustix::fs::rmdir(folder).is_err() {
+        // It stays where anything else is in it, or where it is not ours to remove. One for parts is made in another.
+        for (number, folder) in self.path.ancestors().skip(1).take(2).enumerate() {
+            let is_for_parts = self.path.parent().and_then(Path::extension).is_some_and(|extension| extension == "d");
+            if (number > 0 && !is_for_parts) || rustix::fs::rmdir(folder).is_err() {
                 break;
             }
         }

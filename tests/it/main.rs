@@ -32,6 +32,7 @@ mod hook_doors;
 mod hook_nodes;
 mod hosts;
 mod hygiene;
+mod install;
 mod invariants;
 mod job;
 mod lint;

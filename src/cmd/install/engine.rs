@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use crate::cmd::cli::InstallArgs;
+use super::arguments::InstallArgs;
 use crate::cmd::container::fate;
 use crate::cmd::output::{Failure, print, style};
 use crate::exit::Exit;

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use super::arguments::UninstallEngineArgs;
 use super::engine::{Engine, Prepared, left, shown, version, whole};
-use crate::cmd::cli::UninstallEngineArgs;
 use crate::cmd::output::{Failure, print};
 use crate::exit::Exit;
 use crate::install::{Change, Refusal, containerd, daemon_json, dropin};

@@ -89,9 +89,17 @@ fn docker_data(root: &Path, file: &str) -> BTreeSet<PathBuf> {
 
 /// podman's: those that it lists, by its own word, and those of other users that run.
 pub fn podman(root: &Path) -> Vec<Dependent> {
-    let mut found = BTreeSet::new();
+    let mut found: BTreeSet<Dependent> = crio(root).into_iter().collect();
     if root == Path::new("/") {
         found.extend(listed_by_podman());
+    }
+    found.into_iter().collect()
+}
+
+/// CRI-O's, and podman's of whatever user: those that run, by their monitors' word, who serve either.
+pub fn crio(root: &Path) -> Vec<Dependent> {
+    let mut found = BTreeSet::new();
+    if root == Path::new("/") {
         let monitors = processes::called("conmon").chain(processes::of_others("conmon").map(|(_, process)| process));
         for monitor in monitors.filter(|monitor| monitor.argument("-r").is_some_and(is_ours)) {
             let id = monitor.argument("-c").unwrap_or_default();
@@ -131,12 +139,6 @@ pub fn containerd(root: &Path) -> Vec<Dependent> {
     let found: BTreeSet<Dependent> =
         ours.map(|bundle| Dependent::new(Engine::Containerd, "", &file_name(&bundle))).collect();
     found.into_iter().collect()
-}
-
-/// CRI-O's: those that run, by their monitors' word.
-pub fn crio(root: &Path) -> Vec<Dependent> {
-    // A monitor is podman's or CRI-O's, and both are listed there.
-    podman(root)
 }
 
 fn is_ours(runtime: &str) -> bool {

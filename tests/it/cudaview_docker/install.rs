@@ -131,4 +131,7 @@ fn cudaview_docker_dry_run_says_what_changes_for_whom() {
         assert_eq!(said.contains("tts ("), tts, "{ran}");
         assert!(said.contains("nothing was changed (--dry-run)"), "{ran}");
     }
+    // What it says to type.
+    host.installer(&["explain", "--container", "trainer"]).ok();
+    host.installer(&["install", "docker"]).ok();
 }
