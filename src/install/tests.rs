@@ -233,7 +233,7 @@ mod docker {
     }
 }
 
-mod containers {
+mod handlers {
     use super::*;
 
     fn good() -> [(&'static str, &'static str); 11] {
