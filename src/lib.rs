@@ -28,6 +28,7 @@ pub mod finding;
 pub mod grant;
 pub mod image;
 pub mod inspected;
+pub mod install;
 pub mod inventory;
 pub mod job;
 pub mod lint;

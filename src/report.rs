@@ -13,6 +13,7 @@ mod inventory;
 mod json;
 mod lint;
 mod log;
+mod migration;
 mod page;
 mod predict;
 mod ps;
@@ -33,6 +34,7 @@ pub use lint::{
     Looked, lint_command, lint_command_footer, lint_command_json, lint_files, lint_files_json, lint_footer,
 };
 pub use log::{Columns, Logged, log_head, log_line};
+pub use migration::{Fate, migration};
 pub use page::page;
 pub use predict::predict_text;
 pub use ps::{Held, Holder, Outside, ps_json, ps_table};

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
+use super::install::arguments::{INSTALL_AFTER, InstallTarget, UNINSTALL_AFTER, UninstallArgs};
 use super::output::{Failure, print, report, style};
 use super::{demo, doctor, explain, install, inventory, job, lint, log, manual, predict, ps};
 use crate::exit::Exit;
@@ -30,7 +31,7 @@ or ask about a container, an image or a Compose file:
   inventory  the GPUs of this host, and their names and numbers
   predict    what CUDA alone would show
   demo       three what-ifs over a server that is not there
-  install    let Docker take --gpus where NVIDIA's toolkit is not installed
+  install    tell Docker, podman, containerd or CRI-O about cudaview
 
 Inside a container GPUs are numbered from 0, in the order of the host.
 More: cudaview help COMMAND
@@ -86,35 +87,16 @@ enum Command {
         /// Into this folder
         folder: PathBuf,
     },
-    /// Set something up on this host, on request
-    #[command(arg_required_else_help = false)]
+    /// Tell Docker, podman, containerd or CRI-O about cudaview
+    #[command(arg_required_else_help = false, after_help = INSTALL_AFTER)]
     Install {
         #[command(subcommand)]
         target: InstallTarget,
     },
     /// Take away what install has set up
-    #[command(arg_required_else_help = false)]
-    Uninstall {
-        #[command(subcommand)]
-        target: InstallTarget,
-    },
+    #[command(arg_required_else_help = false, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, after_help = UNINSTALL_AFTER)]
+    Uninstall(UninstallArgs),
 }
-
-#[derive(Debug, Subcommand)]
-pub(super) enum InstallTarget {
-    /// What makes Docker take --gpus where NVIDIA's toolkit is not installed
-    #[command(after_help = GPUS_FLAG_AFTER)]
-    GpusFlag(StandInArgs),
-}
-
-const GPUS_FLAG_AFTER: &str = "\
-Docker takes --gpus only where it finds nvidia-container-runtime-hook when it
-starts. This is a link of that name in /usr/bin to cudaview-hook. It gives no
-GPUs: cudaview's runtime does. A container that is started with --gpus under
-another runtime fails, and says why.
-
-install ends with 3 where that name, nvidia-cdi-hook or amd-container-runtime is
-another program's, and changes nothing. uninstall removes cudaview's link only.";
 
 const EXPLAIN_USAGE: &str = "\
 cudaview explain [OPTIONS]
@@ -339,16 +321,6 @@ pub(super) struct InventoryArgs {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct StandInArgs {
-    /// Say what would be done, and do nothing
-    #[arg(long)]
-    pub(super) dry_run: bool,
-    /// The system below DIR in place of this one
-    #[arg(long, value_name = "DIR", default_value = "/", hide_default_value = true)]
-    pub(super) root: PathBuf,
-}
-
-#[derive(Debug, Args)]
 pub(super) struct PredictArgs {
     /// The host's GPUs, as cudaview inventory --format json prints them
     #[arg(long, value_name = "FILE")]
@@ -446,6 +418,7 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
     let done = match cli.command {
         Some(Command::Lint(arguments)) => return lint::run(&arguments),
         Some(Command::Doctor(arguments)) => return doctor::run(&arguments),
+        Some(Command::Uninstall(arguments)) => return install::uninstall(&arguments),
         None => print(&style().screen(SCREEN)),
         Some(Command::Explain(arguments)) => explain::run(&arguments),
         Some(Command::Inventory(arguments)) => inventory::run(&arguments),
@@ -457,7 +430,6 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
         Some(Command::Flags(arguments)) => job::run(&arguments),
         Some(Command::Demo) => demo::run(),
         Some(Command::Install { target }) => install::install(&target),
-        Some(Command::Uninstall { target }) => install::uninstall(&target),
     };
     done.map(|()| Exit::Done)
 }

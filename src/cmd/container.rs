@@ -10,7 +10,7 @@ use super::image;
 use super::output::{Failure, note, print, print_json, style};
 use crate::config::{Config, Mode};
 use crate::exit::Exit;
-use crate::finding::{printable, quoted};
+use crate::finding::{Code, Severity, printable, quoted};
 use crate::image::SetBy;
 use crate::inspected;
 use crate::inventory::Inventory;
@@ -18,7 +18,9 @@ use crate::plan::{Plan, Verdict, plan};
 use crate::provenance::{Engine, Provenance, found_later};
 use crate::record::{Record, Variables, devices};
 use crate::recorded::{as_is, as_recorded, from_audit as record_from};
-use crate::report::{AsIs, Container, ImageEnv, ImageSource, Made, Origin, Subject, Tense, Told, gone, gone_json};
+use crate::report::{
+    AsIs, Container, Fate, ImageEnv, ImageSource, Made, Origin, Subject, Tense, Told, gone, gone_json,
+};
 use crate::situation::{HostFacts, Situation, from_spec};
 use crate::spec::Spec;
 use crate::spelling;
@@ -139,6 +141,29 @@ pub(super) fn seen(found: &Found, inventory: &Inventory, config: &Config) -> Opt
             AsIs { openable: decided.openable().to_vec(), visible: decided.visible, certain: decided.certain }
         }
         Made::ChangedAfter(is) | Made::HookAlone(is) | Made::Observed(is) | Made::Without(is) => is,
+    })
+}
+
+/// What would become of a container of Docker's under cudaview; `None` where nothing tells.
+pub(super) fn fate(found: &Found, inventory: &Inventory, config: &Config, default: bool) -> Option<Fate> {
+    let value = by_engine(found, inventory)?;
+    let spec = Spec::new(&value).ok()?;
+    let mut situation = situation(found, spec, inventory, config);
+    situation.runtime_named = Some(!default);
+    let decided = plan(inventory, &situation, config);
+    let injects = found.runtime.as_deref().is_some_and(|runtime| runtime.contains("nvidia"));
+    let has_now = !as_is(&decided, &situation, inventory, injects).openable.is_empty();
+    let only_image = decided.findings.iter().any(|finding| finding.code == Code::ImageRequestIgnored);
+    Some(match (decided.verdict, &situation.original.visible_devices, &decided.emitted.visible_devices) {
+        (Verdict::Refused | Verdict::NotApplicable, ..) if only_image && has_now => Fate::Lost,
+        (Verdict::Refused, ..) => {
+            let error = decided.findings.iter().find(|finding| finding.severity == Severity::Error);
+            Fate::Refused(error.map_or_else(String::new, |finding| finding.message.clone()))
+        }
+        (Verdict::Rewritten, Some(typed), Some(given)) if typed != given => {
+            Fate::Renumbered { typed: typed.clone(), given: given.clone() }
+        }
+        _ => Fate::Same,
     })
 }
 

@@ -1,8 +1,14 @@
 //! `cudaview install` and `uninstall`: what is set up on a host on request, and taken away again.
 
+pub(super) mod arguments;
+mod engine;
+mod uninstall;
+
 use std::path::Path;
 
-use super::cli::{InstallTarget, StandInArgs};
+use arguments::{InstallTarget, StandInArgs, UninstallArgs, UninstallTarget};
+use engine::Engine;
+
 use super::output::{Failure, print};
 use crate::exit::Exit;
 use crate::sys::stand_in::{Change, Place, StandInError};
@@ -35,14 +41,26 @@ const DRY_RUN: &str = "\nnothing was changed (--dry-run)\n";
 
 pub(super) fn install(target: &InstallTarget) -> Result<(), Failure> {
     match target {
+        InstallTarget::Docker(arguments) => engine::install(Engine::Docker, arguments),
+        InstallTarget::Podman(arguments) => engine::install(Engine::Podman { user: arguments.user }, &arguments.engine),
+        InstallTarget::Containerd(arguments) => engine::install(Engine::Containerd, arguments),
+        InstallTarget::Crio(arguments) => engine::install(Engine::Crio, arguments),
         InstallTarget::GpusFlag(arguments) => print(&install_stand_in(arguments)?),
     }
 }
 
-pub(super) fn uninstall(target: &InstallTarget) -> Result<(), Failure> {
-    match target {
-        InstallTarget::GpusFlag(arguments) => print(&uninstall_stand_in(arguments)?),
-    }
+pub(super) fn uninstall(arguments: &UninstallArgs) -> Result<Exit, Failure> {
+    let (engine, arguments) = match &arguments.target {
+        None => return uninstall::all(&arguments.engine),
+        Some(UninstallTarget::Docker(arguments)) => (Engine::Docker, arguments),
+        Some(UninstallTarget::Podman(arguments)) => (Engine::Podman { user: arguments.user }, &arguments.engine),
+        Some(UninstallTarget::Containerd(arguments)) => (Engine::Containerd, arguments),
+        Some(UninstallTarget::Crio(arguments)) => (Engine::Crio, arguments),
+        Some(UninstallTarget::GpusFlag(arguments)) => {
+            return print(&uninstall_stand_in(arguments)?).map(|()| Exit::Done);
+        }
+    };
+    uninstall::one(engine, arguments)
 }
 
 fn install_stand_in(arguments: &StandInArgs) -> Result<String, StandInError> {

@@ -119,7 +119,20 @@ impl Document {
     /// # Errors
     /// [`DocumentError`]; the file is then as it was, and the temporary file is gone.
     pub fn replace(&self, content: &[u8]) -> Result<(), DocumentError> {
-        self.replace_expecting(&self.stat, content)
+        self.replace_expecting(&self.stat, content, false)
+    }
+
+    /// The same for a file that is to outlive a crash of the host.
+    ///
+    /// # Errors
+    /// As [`Document::replace`].
+    pub fn replace_for_good(&self, content: &[u8]) -> Result<(), DocumentError> {
+        self.replace_expecting(&self.stat, content, true)
+    }
+
+    /// Its owner, its group and its permissions.
+    pub fn owner(&self) -> (u32, u32, u32) {
+        (self.stat.st_uid, self.stat.st_gid, self.stat.st_mode & 0o7777)
     }
 
     /// Puts back the content that was read, whatever is there now: the new one could not be used.
@@ -127,7 +140,7 @@ impl Document {
     /// # Errors
     /// As [`Document::replace`].
     pub fn restore(&self) -> Result<(), DocumentError> {
-        self.replace_expecting(&self.current()?, &self.bytes)
+        self.replace_expecting(&self.current()?, &self.bytes, false)
     }
 
     fn current(&self) -> Result<Stat, DocumentError> {
@@ -135,7 +148,7 @@ impl Document {
             .map_err(failed("examine", &self.path))
     }
 
-    fn replace_expecting(&self, expected: &Stat, content: &[u8]) -> Result<(), DocumentError> {
+    fn replace_expecting(&self, expected: &Stat, content: &[u8], for_good: bool) -> Result<(), DocumentError> {
         let mut temporary =
             Temporary::create(&self.directory, &self.name).map_err(failed("write beside", &self.path))?;
         let stat = &self.stat;
@@ -145,6 +158,7 @@ impl Document {
             .write_all(content)
             .and_then(|()| Ok(rustix::fs::fchown(&temporary.file, owner.0, owner.1)?))
             .and_then(|()| Ok(rustix::fs::fchmod(&temporary.file, Mode::from_raw_mode(stat.st_mode & 0o7777))?))
+            .and_then(|()| if for_good { temporary.file.sync_all() } else { Ok(()) })
             .map_err(failed("write beside", &self.path))?;
         let now = self.current()?;
         if (now.st_ino, now.st_dev) != (expected.st_ino, expected.st_dev) {

@@ -13,6 +13,7 @@ pub mod errno;
 pub mod host;
 pub mod hygiene;
 pub mod images;
+pub mod install;
 pub mod inventory;
 pub mod mountinfo;
 pub mod nvml;

@@ -11,6 +11,7 @@ mod gpus_flag;
 mod hints;
 mod hostile;
 mod image_request;
+mod install;
 mod leaks;
 mod life;
 mod lint;

@@ -139,8 +139,8 @@ fn only_three_commands_ask_an_engine() {
         "src/sys/images/mod.rs",
         "src/sys/images/podman.rs",
     ];
-    let shells = ["src/cmd/container.rs", "src/cmd/image.rs", "src/cmd/ps.rs"];
-    let doctor = ["src/sys/doctor/container.rs", "src/sys/doctor/docker.rs"];
+    let shells = ["src/cmd/container.rs", "src/cmd/image.rs", "src/cmd/install/engine.rs", "src/cmd/ps.rs"];
+    let doctor = ["src/sys/doctor/container.rs", "src/sys/doctor/docker.rs", "src/sys/install/dependents.rs"];
     assert_eq!(places(&["sys::doctor", "doctor::facts"]), only(&["src/cmd/doctor.rs"]));
     assert_eq!(places(&["doctor::run"]), only(&["src/cmd/cli.rs"]));
     assert_eq!(places(&["sys::containers", "containers::"]), only(&[&images[..], &shells, &doctor].concat()));

@@ -35,6 +35,7 @@ mod hook_nodes;
 mod hostile_texts;
 mod hosts;
 mod hygiene;
+mod install;
 mod invariants;
 mod job;
 mod lint;

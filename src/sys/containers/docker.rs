@@ -37,11 +37,20 @@ pub(super) fn search(name: &str, places: &Places, search: &mut Search) {
 }
 
 pub(super) fn running(places: &Places, search: &mut Search) {
+    listed_by(places, "/containers/json", search);
+}
+
+pub(super) fn all(places: &Places, search: &mut Search) {
+    listed_by(places, "/containers/json?all=1", search);
+}
+
+/// The containers of a list of Docker's.
+fn listed_by(places: &Places, target: &str, search: &mut Search) {
     if let Some(host) = &places.docker_elsewhere {
         search.look(format!("DOCKER_HOST={host:?}"), "only a unix socket is asked");
     }
     for socket in &places.docker {
-        match ask(socket, "/containers/json") {
+        match ask(socket, target) {
             Ok((200, Value::Array(all))) => {
                 for container in &all {
                     let Some((id, name)) = listed(container) else {

@@ -191,6 +191,13 @@ pub fn running(places: &Places) -> Search {
     search
 }
 
+/// Every container of Docker's, running or not; as [`running`].
+pub fn all_of_docker(places: &Places) -> Search {
+    let mut search = Search::default();
+    docker::all(places, &mut search);
+    search
+}
+
 /// Whether a text can be an engine's id or name of a container. It goes into questions, so nothing else may.
 pub fn is_name(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
@@ -265,7 +272,7 @@ fn made(bundle: &Path) -> Option<SystemTime> {
 
 /// The runtime that a shim was told to use, from its bundle.
 // containerd cmd/containerd-shim-runc-v2/process, WriteRuntime().
-fn runtime_in(bundle: &Path) -> Option<String> {
+pub(in crate::sys) fn runtime_in(bundle: &Path) -> Option<String> {
     let document = Document::read(&bundle.join("runtime")).ok()?;
     let text = String::from_utf8(document.bytes).ok()?;
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())

@@ -21,7 +21,7 @@ const PROGRAMS: [(&str, &str); 15] = [
     ("setsebool", "'-P container_use_devices=true'"),
     ("journalctl", "'-k -g NVRM'"),
     // The units are those of Docker's and containerd's packages.
-    ("systemctl", "'restart docker'|'reload docker'|'start docker'|'restart containerd'"),
+    ("systemctl", "'restart docker'|'reload docker'|'start docker'|'restart containerd'|'restart crio'"),
     ("reboot", "''"),
     ("chown", "'root /'*"),
     ("chmod", "'go-w /'*|'a+r /'*"),
