@@ -50,9 +50,6 @@ enum Rule {
 /// Questions to a host or an engine.
 const ASKING: [&str; 9] = ["ps", "log", "doctor", "flags", "install", "uninstall", "completion", "manual", "help"];
 
-/// What `cudaview install` is to set up, and does not know in this build. To be emptied when it does.
-const NOT_YET: &[&str] = &["docker", "podman", "containerd", "crio"];
-
 fn words(command: &str) -> Vec<String> {
     cudaview::shell::split(command).into_iter().map(|word| word.text).collect()
 }
@@ -150,10 +147,6 @@ fn fault(shell: &mut Shell, rule: Rule, step: &Step) -> Option<String> {
 /// Arguments are read up to `--help`, which is put at their end; what is printed, a session has printed.
 fn asks(shell: &mut Shell, step: &Step) -> Option<String> {
     let command = step.command.trim_start_matches("sudo ");
-    let words = words(command);
-    if words[1].ends_with("install") && words.get(2).is_some_and(|target| NOT_YET.contains(&target.as_str())) {
-        return None;
-    }
     let (code, printed) = shell.type_in(&format!("{command} --help"));
     let snapshots = snapshots();
     let strange: Vec<&String> =
@@ -173,7 +166,6 @@ pub(crate) fn asks_what_is_there(command: &str) -> Option<String> {
     }
     let (code, printed) = match words.get(2).filter(|word| words[1] == "explain" && is_code(word)) {
         Some(_) => shell.type_in(command),
-        None if NOT_YET.contains(&words.get(2).map_or("", String::as_str)) => return None,
         None => shell.type_in(&format!("{command} --help")),
     };
     (code != 0).then_some(printed)
@@ -298,15 +290,5 @@ fn the_table_says_who_does_it() {
         assert!(row.by == "nobody" || is_test, "{}: no test {:?}", row.command, row.by);
         assert!(row.why.len() > 15, "{}: why?", row.command);
         assert!(rule(&row.command) != Some(Rule::Run), "{}: it can be run", row.command);
-    }
-}
-
-/// What `install` does not know yet is in no list once it does.
-#[test]
-fn what_install_does_not_know_is_listed() {
-    let mut shell = Shell::new(&Page { name: String::new(), text: String::new() });
-    for target in NOT_YET {
-        let (code, _) = shell.type_in(&format!("cudaview install {target} --help"));
-        assert_ne!(code, 0, "cudaview install knows {target}: take it out of NOT_YET");
     }
 }

@@ -17,9 +17,6 @@ const OF_OTHERS: [(&str, &str); 2] = [
     ("/etc/crio/crio.conf.d", "where hooks/README.md puts a file"),
 ];
 
-/// Scripts that are named before they are there. To be emptied when they are.
-const NOT_YET: &[&str] = &["packaging/package", "tests/packages"];
-
 /// Settings of other programs.
 const KEYS_OF_OTHERS: [(&str, &str); 3] = [
     ("accept-nvidia-visible-devices-envvar-when-unprivileged", "NVIDIA's toolkit"),
@@ -200,8 +197,8 @@ fn scripts_know_what_is_typed_behind_them() {
             let name = words.next().unwrap_or_default();
             let path = repository().join(name);
             let is_ours = is_path(name, &["tests/", "packaging/", ".ci/"]);
-            if is_ours && path.exists() == NOT_YET.contains(&name) {
-                faults.push(format!("{}: {typed}: {name} is not there, or NOT_YET says so and it is", page.name));
+            if is_ours && !path.exists() {
+                faults.push(format!("{}: {typed}: {name} is not there", page.name));
             }
             let is_script = path.is_file() && path.extension().is_none() && path.parent() != Some(repository());
             if !is_script || path.starts_with(repository().join("src")) {
