@@ -11,10 +11,12 @@ use cudaview::exit::Exit;
 use crate::guide::asks_what_is_there;
 use crate::guide::page::{Page, pages, repository};
 
-/// Paths of a host that are not ours, and that no source of ours names.
-const OF_OTHERS: [(&str, &str); 2] = [
+/// Paths of a host that no source of ours names in one word, and why they are right.
+const OF_OTHERS: [(&str, &str); 4] = [
     ("/etc/containerd/conf.d/50-cudaview.toml", "where hooks/README.md puts a file"),
     ("/etc/crio/crio.conf.d", "where hooks/README.md puts a file"),
+    ("/etc/crio/crio.conf.d/50-cudaview.conf", "put together from a folder and a name"),
+    ("/usr/share/cudaview/hooks", "where packaging/Makefile puts files, as DATADIR/cudaview"),
 ];
 
 /// Settings of other programs.

@@ -283,7 +283,7 @@ fn the_command_line_has_its_help_and_its_errors() {
         let (code, help, stderr) = text(&cudaview().args(["help", command, "gpus-flag"]).output().unwrap());
         assert_eq!((code, stderr.as_str()), (Some(0), ""));
         assert!(help.contains("--dry-run") && help.lines().all(|line| line.chars().count() <= 80), "{help}");
-        for wrong in [&[command][..], &[command, "docker"], &[command, "gpus-flag", "more"]] {
+        for wrong in [&[command][..], &[command, "rocket"], &[command, "gpus-flag", "more"]] {
             let (code, stdout, stderr) = text(&cudaview().args(wrong).output().unwrap());
             assert_eq!((code, stdout.as_str()), (Some(2), ""), "{stderr}");
             assert!(stderr.contains("\nhint: "), "{stderr}");
