@@ -120,6 +120,15 @@ pub fn difference(old: &str, new: &str) -> Vec<String> {
     out
 }
 
+/// The runtime of NVIDIA's that is the default of a file, as the path of its program.
+// The toolkit writes the bare name where its program is in a folder of the daemon's PATH, which is /usr/bin then.
+pub fn nvidia_default(text: &str) -> Option<String> {
+    let value = read(text).unwrap_or_default();
+    let path = value[RUNTIMES].get(value[DEFAULT].as_str()?)?["path"].as_str()?;
+    let name = path.rsplit('/').next().filter(|name| name.starts_with("nvidia-container-runtime"))?;
+    Some(if path.starts_with('/') { path.to_owned() } else { format!("/usr/bin/{name}") })
+}
+
 /// The names of the runtimes that a file has beside ours.
 pub fn others(text: &str) -> Vec<String> {
     let value = read(text).unwrap_or_default();

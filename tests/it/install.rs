@@ -101,6 +101,9 @@ fn docker_in_a_system_that_has_nvidias_toolkit() {
       + "runtimes": {"cudaview": {"path": "/usr/bin/cudaview-runtime"}}
       + "default-runtime": "cudaview"
       (as it was: ROOT/etc/docker/daemon.json.cudaview-backup)
+      containers no longer go through NVIDIA's runtime; to keep it below cudaview,
+      write into /etc/cudaview/config.toml
+        low_level_runtime = ["/usr/bin/nvidia-container-runtime"]
     then: systemctl reload docker (running containers are not touched)
       --gpus without NVIDIA's toolkit needs more: cudaview install gpus-flag
 

@@ -49,6 +49,11 @@ pub(super) fn install(engine: Engine, arguments: &InstallArgs) -> Result<(), Fai
     if is_new && prepared.keeps && prepared.place.text.is_some() {
         let _ = writeln!(out, "  (as it was: {})", prepared.place.backup_path().display());
     }
+    let before = prepared.place.text.as_deref().filter(|_| engine == Engine::Docker && arguments.default_runtime);
+    if let Some(path) = before.and_then(daemon_json::nvidia_default) {
+        let _ = writeln!(out, "  containers no longer go through NVIDIA's runtime; to keep it below cudaview,");
+        let _ = writeln!(out, "  write into {}\n    low_level_runtime = [\"{path}\"]", configuration::PATH);
+    }
     out.push_str(engine.then(is_new));
     if arguments.dry_run {
         if engine == Engine::Docker && root == Path::new("/") {
